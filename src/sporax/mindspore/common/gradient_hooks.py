@@ -74,6 +74,7 @@ class Hooks:
 
     def run(self, gradient: Tensor) -> Tensor:
         """The gradient after all hooks, in the order of their registration."""
+        # A copy: a hook may remove itself.
         for hook in list(self.entries.values()):
             replaced = hook(gradient)
             gradient = gradient if replaced is None else replaced

@@ -184,12 +184,14 @@ class _TableReader:
         return without_names(row) if self._workers.processes else row
 
     def seek(self, epoch: int, row: int) -> None:
+        # Workers have read ahead from the old position.
         self.close()
         self._position = epoch * self._rows_per_epoch + row
         self._row = row
 
     def close(self) -> None:
         if self._rows is not None:
+            # Closing the generator ends its threads.
             self._rows.close()  # type: ignore[attr-defined]  # a generator where rows are open
             self._rows = None
 

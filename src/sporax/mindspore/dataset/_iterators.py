@@ -113,6 +113,7 @@ class RowIterator(abc.ABC):
         self._first = first
         self._columns = tuple(columns)
         self._num_epochs = ENDLESS if num_epochs == -1 else num_epochs
+        # Chosen once per iterator and not per value.
         self._convert = as_numpy if output_numpy else _tensor_maker()
         self._epoch = 0
         self._row = 0
@@ -155,6 +156,7 @@ class RowIterator(abc.ABC):
         engine = importlib.import_module("sporax.mindspore.dataset._engine")
         reader: EpochReader = engine.open_reader(self.dataset, self._first, self._num_epochs)
         if self._epoch or self._row:
+            # `set_state` before the first row.
             reader.seek(self._epoch, self._row)
         # Only jobs with parameter servers read one row more than the user asked for.
         return reader if SESSION.servers is None else _AnnouncingReader(reader, self._columns)
@@ -352,5 +354,6 @@ def _value(value: np.ndarray[Any, Any], first: np.ndarray[Any, Any]) -> Any:
     kind = _KIND.get(value.dtype.name)
     if value.ndim == 0:
         single = value.item()
+        # The schema knows no bool.
         return int(single) if isinstance(single, bool) else single
     return value.astype(kind)

@@ -413,5 +413,6 @@ def as_operations(where: str, operations: object) -> tuple[Operation, ...]:
 
 def is_python(operation: Operation) -> bool:
     """Whether user code runs in this operation, which may not be safe to run in several threads."""
+    # Composed transforms may hold user functions.
     inner: Sequence[Operation] = getattr(operation, "operations", ())
     return isinstance(operation, PythonFunction) or any(map(is_python, inner))

@@ -97,6 +97,7 @@ def stacked(column: Column) -> Array | None:
             item.dtype != first.dtype and not (text and item.dtype.kind == first.dtype.kind)
         ):
             return None
+    # A view costs nothing where there is one row.
     return first[None] if len(column) == 1 else np.stack(column)
 
 

@@ -98,6 +98,7 @@ class Repeated(Table):
         self._lock = threading.Lock()
         # Workers read ahead: with few rows per pass, several passes are in use at once.
         self._capacity = 4 if not rows else max(4, 4096 // rows)
+        # Endless repeats of nothing have length 0.
         self.size = 0 if not rows else ENDLESS if count == ENDLESS else rows * count
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -126,6 +127,7 @@ class Repeated(Table):
                         f"{self._rows} and epoch {number} has {table.size}; check the sampler."
                     )
                 self._built[number] = table
+                # Older passes are not asked for any more.
                 for old in [k for k in self._built if k <= number - self._capacity]:
                     del self._built[old]
             return self._built[number]
@@ -240,6 +242,7 @@ class Mapped(Table):
 
 def add_place(error: SporaxError, place: str) -> None:
     """Add to the message where a row comes from, unless that is said already or not known."""
+    # The innermost table that knows the file wins.
     if place and not vars(error).get("place"):
         vars(error)["place"] = place
         what = "The corresponding data file is:" if os.sep in place else "The row is"
@@ -417,6 +420,7 @@ def on_row(function: Callable[[Block, Indices], Block], item: tuple[int, Row]) -
     try:
         return row_of(function(block_of([row]), np.array([number])))
     except SporaxError as error:
+        # The number of the row is known only here.
         add_place(error, f"number {number}")
         raise
 

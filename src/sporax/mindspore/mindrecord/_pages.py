@@ -63,6 +63,7 @@ class FileReader:
             raise ParamTypeError(f"For 'FileReader', 'columns' must be a list, but got {columns!r}.")
         self._shards = open_shards(file_name)
         fields = [field.name for field in self._shards[0].header.schema.fields]
+        # An empty list means all fields, as None does.
         self._columns = columns or fields
         unknown = [name for name in self._columns if name not in fields]
         if unknown:

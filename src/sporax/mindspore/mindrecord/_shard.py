@@ -188,6 +188,7 @@ class ShardWriter:
         self._saved_bytes += saved_bytes(self._header.schema, row, len(blob) - _LENGTH_BYTES)
         # The blob first: a page of scalars notes the row group that the blob's page belongs to.
         blob_page, blob_start = self._put(_BLOB_PAGE, blob)
+        # The end is exclusive.
         blob_page["end_row_id"] = self.num_rows + 1
         group = blob_page["page_type_id"]
         scalar_page, start = self._put(_SCALAR_PAGE, scalars)

@@ -334,6 +334,7 @@ class CellHooks:
 def run_hooked(cell: CellHooks, construct: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``construct(*args, **kwargs)`` with the Cell's hooks around it."""
     hooks = cell._hooks or {}
+    # A copy: a hook may remove itself.
     for entry in list(hooks.get("forward_pre", {}).values()):
         args, kwargs = _before(entry, cell, args, kwargs)
     # Identities cost something in every step, so they are there only for such hooks.

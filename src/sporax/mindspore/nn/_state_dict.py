@@ -156,6 +156,7 @@ class StateDict:
         return self.get_extra_state() if self._has_extra_state() else None
 
     def _state_hooks(self, kind: str) -> list[Callable[..., Any]]:
+        # A copy: a hook may remove itself.
         return list(self.__dict__.get("_hooks_of_state", {}).get(kind, {}).values())
 
     def _register_state_hook(self, kind: str, hook: Callable[..., Any]) -> StateHookHandle:

@@ -28,6 +28,7 @@ def _layer(
         setattr(self, attribute, getattr(ops, primitive)())
 
     def construct(self: Cell, x: Tensor) -> Tensor:
+        # Without a strategy the plain function runs.
         own = self.__dict__.get(attribute)
         return own(x) if own is not None and argument.configured(own) else function(x)
 

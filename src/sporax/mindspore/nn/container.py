@@ -46,6 +46,7 @@ class _Shelf(_Container):
 class _Sequence(_Container):
     """Children named by their position."""
 
+    # A Cell at two positions runs twice.
     def _children(self) -> list[Cell]:
         """In order; a child with two positions is there twice, other than in `cells`."""
         return [cell for cell in self._cells.values() if cell is not None]
@@ -60,6 +61,7 @@ class _Sequence(_Container):
         if isinstance(index, slice):
             names = list(self._cells)[index]
             kind: Any = type(self)
+            # Slices of a named sequence keep the names.
             if self._keeps_names:
                 return kind(OrderedDict((name, self._cells[name]) for name in names))
             return kind([self._cells[name] for name in names])
@@ -104,6 +106,7 @@ class _Sequence(_Container):
             delattr(self, name)
         for index, cell in enumerate(cells):
             setattr(self, str(index), cell)
+            # Names of Parameters follow the new position.
             if self._auto_prefix:
                 cell.update_parameters_name(f"{prefix}{index}.")
 
@@ -164,6 +167,7 @@ class SequentialCell(_Sequence):
 
     def __init__(self, *args: Any) -> None:
         super().__init__()
+        # An OrderedDict names the children.
         if len(args) == 1 and isinstance(args[0], Mapping):
             object.__setattr__(self, "_keeps_names", True)
             for name, cell in args[0].items():

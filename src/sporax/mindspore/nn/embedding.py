@@ -104,6 +104,7 @@ class EmbeddingLookup(Cell):
 
     def _mark_slices(self, rank: int) -> None:
         """Tell plans how the lookup of ids of so many dimensions is sharded, by the parallel settings as they are now."""
+        # Only a plan shards lookups.
         config = context.snapshot()
         if not config.in_global_view:
             return

@@ -161,6 +161,7 @@ class ImageGradients(Cell):
             raise SporaxValueError.must("ImageGradients", "images", "have 4 dimensions", f"shape {images.shape}")
         down = images[:, :, 1:, :] - images[:, :, :-1, :]
         right = images[:, :, :, 1:] - images[:, :, :, :-1]
+        # Zeros at the end keep the shape.
         return ops.pad(down, (0, 0, 0, 1)), ops.pad(right, (0, 1, 0, 0))
 
 

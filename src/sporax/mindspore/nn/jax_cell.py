@@ -266,6 +266,7 @@ def flattened(value: Any, arrays: list[jax.Array]) -> Any:
         return "tensor"
     if isinstance(value, (tuple, list)):
         return {
+            # Named tuples come back as plain ones.
             type(value).__name__ if type(value) in (tuple, list) else "tuple": [flattened(v, arrays) for v in value]
         }
     if isinstance(value, dict):

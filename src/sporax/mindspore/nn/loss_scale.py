@@ -24,6 +24,7 @@ from sporax.mindspore.ops._core.operator import Array, operator
 @operator(function="")
 def every_finite(inputs: Array) -> Array:
     """Whether no element of any of the tensors (a tuple) is infinite or not a number. Bool scalar."""
+    # Integers are always finite.
     floating = [array for array in inputs if jnp.issubdtype(array.dtype, jnp.inexact)]
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in floating] or [jnp.asarray(True)]))
 

@@ -283,6 +283,7 @@ class MatMul(Cell):
 
     def construct(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The product of two Tensors."""
+        # A vector has nothing to exchange.
         if self.transpose_x1 and x1.ndim > 1:
             x1 = x1.swapaxes(-1, -2)
         if self.transpose_x2 and x2.ndim > 1:

@@ -63,6 +63,7 @@ class LayerNorm(Cell):
         self.normalized_shape = tuple(normalized_shape)
         self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), name="gamma")
         self.beta = Parameter(initializer(beta_init, self.normalized_shape, dtype), name="beta")
+        # The primitive can have a strategy.
         self.layer_norm = ops.LayerNorm(begin_norm_axis, begin_params_axis, epsilon)
 
     def construct(self, input_x: Tensor) -> Tensor:
@@ -196,6 +197,7 @@ def normalized_by_batch(
         epsilon: added to the variance.
         group: the ranks whose batches count as one.
     """
+    # Alone the rank has all that there is.
     if group is None or group.size == 1:
         return batch_norm_train(x, scale, shift, channel, epsilon)
     moments = wrap(collectives.run(collectives.AllGather(group), batch_moments(x, channel).array))
@@ -266,6 +268,7 @@ class _BatchNorm(Cell):
         check_rank(type(self).__name__, x, self.ranks)
         channel = x.ndim - 1 if self.channels_last else 1
         by_batch = self.training if self.use_batch_statistics is None else self.use_batch_statistics
+        # A strategy belongs to one of both primitives.
         primitive = self.bn_train if by_batch else self.bn_infer
         if argument.configured(primitive):
             return primitive(x, self.gamma, self.beta, self.moving_mean, self.moving_variance)[0]

@@ -86,6 +86,7 @@ def recur(
         lengths: (N,), how many steps of each sequence count; outputs are zero and states stay from there on.
         backwards: walk from the last step that counts to the first.
     """
+    # int32, the dtype of lengths.
     moments = jnp.arange(x.shape[0], dtype=jnp.int32)
 
     def advance(before: State, row: tuple[Array, Array]) -> tuple[State, Array]:

@@ -69,6 +69,7 @@ class WithEvalCell(Cell):
         """Loss, outputs and labels of one batch."""
         outputs = self._network(data)
         if self.add_cast_fp32:
+            # The network may compute in half precision.
             outputs = outputs.float()
         return self._loss_fn(outputs, label), outputs, label
 
@@ -104,12 +105,14 @@ class ForwardValueAndGrad(Cell):
 
     def construct(self, *inputs: Any) -> tuple[Any, Any]:
         """The value and the gradients."""
+        # The last input is the factor.
         *values, scale = (*inputs, None) if not self.sens_param else inputs
         positions = tuple(range(len(values))) if self.get_all else (None if self.get_by_list else 0)
         weights = self.weights if self.get_by_list else None
 
         def scaled(*args: Any) -> tuple[Any, Any]:
             value = self.network(*args)
+            # The value comes back without the factor.
             return (value if scale is None else value * scale), value
 
         (_, value), grads = value_and_grad(scaled, positions, weights, has_aux=True)(*values)
@@ -224,6 +227,7 @@ class TrainOneStepCell(Cell):
         def scaled(*args: Any) -> tuple[Any, Any]:
             loss = self.network(*args)
             first = loss[0] if isinstance(loss, tuple) else loss
+            # A factor of 1 costs nothing this way.
             return (first if self._factor == 1.0 else first * self._factor), loss
 
         (_, loss), grads = value_and_grad(scaled, None, self.weights, has_aux=True)(*inputs)
@@ -305,6 +309,7 @@ class Vjp(Cell):
         outputs, backward = ops.vjp(self.fn, *inputs)
         _check_directions("Vjp", cotangents, len(outputs) if isinstance(outputs, tuple) else 1)
         gradients = backward(*cotangents) if isinstance(cotangents, tuple) else backward(cotangents)
+        # One input: its gradient by itself.
         return outputs, gradients if len(inputs) > 1 else gradients[0]
 
 

@@ -162,6 +162,7 @@ def _signature(parameters: str) -> inspect.Signature:
     function = ast.parse(f"def f{parameters}: ...").body[0]
     assert isinstance(function, ast.FunctionDef)
     arguments, kind = function.args, inspect.Parameter
+    # Defaults belong to the last parameters.
     first = len(arguments.args) - len(arguments.defaults)
     entries = [
         kind(

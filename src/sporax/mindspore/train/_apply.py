@@ -22,6 +22,7 @@ from sporax.mindspore.train._checks import check_bool
 from sporax.mindspore.train._stored import StoredValues, check_can_be_read, stored_values
 from sporax.runtime.state import frames
 
+# Longer lists would hide the message.
 _MOST_NAMES = 10
 
 

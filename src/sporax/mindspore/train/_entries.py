@@ -210,6 +210,7 @@ class BackgroundWriter:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        # Raised once.
         error, self._error = self._error, None
         if error is not None:
             raise error

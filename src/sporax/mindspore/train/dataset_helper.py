@@ -60,6 +60,7 @@ class DatasetHelper:
     def __iter__(self) -> Iterator[Batch]:
         if not self.is_sunk:
             return self._feed.epoch()
+        # One call runs all steps of the epoch.
         calls = 1 if self._in_groups else self._steps
         return iter([()] * calls)
 

@@ -134,6 +134,8 @@ class Model:
         in_float32 = self._amp_level in ("O2", "O3", "auto")
         return WithEvalCell(self._network, self._loss_fn, in_float32), [0, 1, 2]
 
+    # ---------------------------------------------------------------------------------------------------- networks
+
     @property
     def train_network(self) -> Any:
         """The Cell that does one training step."""
@@ -148,6 +150,8 @@ class Model:
     def predict_network(self) -> Any:
         """The network."""
         return self._network
+
+    # ---------------------------------------------------------------------------------------------------- training
 
     def train(
         self,
@@ -211,6 +215,7 @@ class Model:
             SporaxTypeError, SporaxValueError: as in `train`; or there is no metric to evaluate.
         """
         check_bool("Model.fit", "valid_dataset_sink_mode", valid_dataset_sink_mode)
+        # bool is an int in Python.
         if not isinstance(valid_frequency, int | list) or isinstance(valid_frequency, bool):
             raise SporaxTypeError.must(
                 "Model.fit", "valid_frequency", "be a whole number or a list", type(valid_frequency).__name__
@@ -322,6 +327,8 @@ class Model:
         # `metrics` stays, for callbacks at the end of the epoch.
         self._facts.update(saved, metrics=metrics)
 
+    # -------------------------------------------------------------------------------------- evaluation and prediction
+
     def eval(self, valid_dataset: Any, callbacks: Any = None, dataset_sink_mode: bool = False) -> dict[str, Any]:
         """Compute the metrics over a dataset.
 
@@ -341,6 +348,7 @@ class Model:
         self._check_metrics("Model.eval")
         num_batches = check_dataset("Model.eval", valid_dataset)
         requested = as_callbacks(callbacks)
+        # The facts of training are put aside.
         outer, self._facts = (
             self._facts,
             InternalCallbackParam(
@@ -419,11 +427,14 @@ class Model:
         for value in predict_data:
             if isinstance(value, Tensor) and value.size == 0:
                 raise SporaxValueError(f"For 'Model.predict', inputs must not be empty, but got shape {value.shape}.")
+            # None stands for an input that is left out.
             kinds = (Tensor, int, float, str, tuple, list, dict, type(None))
             check_type("Model.predict", "the inputs", value, "Tensors, numbers or strings", kinds)
         if self._network.training:
             self._network.set_train(False)
         return self._network(*predict_data)
+
+    # ----------------------------------------------------------------------------------------------- ahead of time
 
     def build(
         self,

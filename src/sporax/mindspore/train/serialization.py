@@ -77,6 +77,9 @@ tensor_to_np_type = {name: dtype.np_dtype.type for name, dtype in tensor_to_ms_t
 """The same for numpy."""
 
 
+# ------------------------------------------------------------------------------------------------------------- saving
+
+
 def save_checkpoint(
     save_obj: Any,
     ckpt_file_name: str,
@@ -233,6 +236,9 @@ def async_ckpt_thread_status() -> bool:
     return writer.busy()
 
 
+# ------------------------------------------------------------------------------------------------------------ loading
+
+
 def load_checkpoint(
     ckpt_file_name: Any,
     net: Any = None,
@@ -296,6 +302,7 @@ def _slice_source(path: Any, crc_check: bool) -> SliceSource | None:
     In a job of several processes whose steps are planned, a process needs of a whole file what its devices will hold. To
     compare the checksum it must read everything.
     """
+    # A BytesIO has no neighbours.
     if not isinstance(path, Path):
         return None
     if is_in_slices(path):
@@ -424,6 +431,7 @@ def _content(path: Any) -> memoryview:
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return memoryview(b"")
+        # The view keeps the map open.
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
@@ -437,6 +445,7 @@ def _prefixes(what: str, value: Any) -> tuple[str, ...] | None:
     prefixes = (value,) if isinstance(value, str) else value
     if not isinstance(prefixes, list | tuple) or not all(isinstance(prefix, str) for prefix in prefixes):
         raise SporaxTypeError.must("load_checkpoint", what, "be a string or a list of strings", repr(value))
+    # Every name begins with "".
     SporaxValueError.raise_if(not prefixes or "" in prefixes, "load_checkpoint", what, "not be empty", value, show=repr)
     return tuple(prefixes)
 
@@ -454,6 +463,9 @@ def name_filter(specify_prefix: Any, filter_prefix: Any, choice: Choice) -> Call
     return lambda name: (selected is None or name.startswith(selected)) and not (excluded and name.startswith(excluded))
 
 
+# --------------------------------------------------------------------------------------------------------- encryption
+
+
 def _refuse_encryption(where: str, what: str, key: Any, mode: Any) -> None:
     if not isinstance(key, bytes | None) or not isinstance(mode, str):
         raise SporaxValueError.must(
@@ -463,6 +475,9 @@ def _refuse_encryption(where: str, what: str, key: Any, mode: Any) -> None:
         raise SporaxNotImplementedError(
             f"For '{where}', encryption is not offered, but '{what}' is given; encrypt the file or its disk instead."
         )
+
+
+# --------------------------------------------------------------------------------------------------------- conversion
 
 
 def ckpt_to_safetensors(

@@ -166,6 +166,7 @@ class SummaryRecord:
             if value.ndim not in (3, 4) or value.shape[-3] not in (1, 3) or not value.size:
                 log.error(f"For 'SummaryRecord', '{name}' is no image [N, C, H, W] of 1 or 3 channels: {value.shape}.")
                 return
+            # A batch of images is shown as a grid.
             show = self._writer.add_images if value.ndim == 4 else self._writer.add_image
             show(name, _pixels(value), step)
         else:

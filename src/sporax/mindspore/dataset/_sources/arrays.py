@@ -64,6 +64,7 @@ def _cifar_columns(where: str, folder: Path, stems: tuple[str, ...], labels: Seq
         raise SporaxRuntimeError(
             f"For '{where}', the folder {str(folder)!r} must hold files {'*.bin, '.join(stems)}*.bin, but there are none."
         )
+    # 3 planes of 32 x 32 bytes behind the labels.
     records = np.concatenate([_full_records(where, path, len(labels) + 3072) for path in paths])
     planes = records[:, len(labels) :].reshape(-1, 3, 32, 32)
     # MindSpore gives channels last; contiguous, as every row is handed out as a view.
@@ -97,6 +98,7 @@ def _stl10(where: str, folder: Path, part: str) -> Rows:
     parts = _stl10_parts(part)
     images = [_full_records(where, folder / f"{name}_X.bin", 3 * 96 * 96) for name in parts]
     labels = [_stl10_labels(where, folder, name, len(image)) for name, image in zip(parts, images, strict=True)]
+    # Each plane is stored column by column.
     planes = np.concatenate(images).reshape(-1, 3, 96, 96).transpose(0, 3, 2, 1)
     return {"image": np.ascontiguousarray(planes), "label": np.concatenate(labels)}
 
@@ -117,6 +119,7 @@ class STL10Dataset(
 
 def _stl10_labels(where: str, folder: Path, name: str, count: int) -> Array:
     if name == "unlabeled":
+        # These rows have no file of labels.
         return np.full(count, -1, np.int32)
     path = folder / f"{name}_y.bin"
     # Labels are stored from 1, MindSpore gives them from 0.
@@ -143,6 +146,7 @@ def _svhn_columns(where: str, folder: Path, part: str) -> Rows:
                 # ValueError, so that `reading` names the file.
                 raise ValueError(f"{len(image)} images, but {len(label)} labels")
         images.append(image)
+        # The files count the digit 0 as 10.
         labels.append(label % 10)
     return {"image": np.concatenate(images), "label": np.concatenate(labels)}
 
@@ -217,6 +221,7 @@ class SemeionDataset(FormatDataset, arguments=arg.in_folder("folder that holds t
 
 def _semeion_row(line: str) -> tuple[list[int], int]:
     fields = [float(field) for field in line.split()]
+    # 256 pixels and ten flags, one per digit.
     if len(fields) != 266:
         raise ValueError(f"266 numbers expected, found {len(fields)}")
     # The class is the place of the flag that is set.
@@ -267,6 +272,7 @@ def _sheet(path: Path) -> Array:
         raise SporaxRuntimeError(
             f"For 'PhotoTourDataset', {str(path)!r} must have 1024 x 1024 pixels, but has shape {pixels.shape[:2]}."
         )
+    # Gray images, decoded as three equal planes.
     return pixels[..., 0]
 
 

@@ -75,6 +75,7 @@ def _yes_no(where: str, folder: Path) -> Rows:
     paths = files_in(where, folder, ".wav")
     labels = []
     for path in paths:
+        # The name of a file is its label.
         with reading(where, path, "its name"):
             labels.append(np.array([int(word) for word in path.stem.split("_")], np.int32))
     return {**_sound(where, paths, np.int32), "label": labels}
@@ -149,6 +150,7 @@ class GTZANDataset(
 
 
 def _speech_commands(where: str, folder: Path, part: str) -> Rows:
+    # The folder holds noise without words.
     words = [path for path in folders_in(where, folder) if path.name != "_background_noise_"]
     paths = [path for word in words for path in files_in(where, word, ".wav")]
     if part != "all":
@@ -158,6 +160,7 @@ def _speech_commands(where: str, folder: Path, part: str) -> Rows:
             for kind in lists
             for name in parse_lines(where, existing(where, folder / f"{kind}_list.txt"), str.strip)
         }
+        # Training files are those in neither list.
         paths = [path for path in paths if (f"{path.parent.name}/{path.name}" in listed) != (part == "train")]
     names = []
     for path in paths:
@@ -197,6 +200,7 @@ def _libri_tts(where: str, folder: Path, part: str) -> Rows:
     names = _LIBRI_PARTS if part == "all" else (part,)
     parts = [path for path in folders_in(where, folder) if path.name in names]
     folders = parts if part == "all" else [existing(where, folder / part)]
+    # By speaker and chapter.
     tables = [path for place in folders for path in sorted(place.glob("*/*/*.trans.tsv"))]
     rows = [(path.parent, *row) for path in tables for row in parse_lines(where, path, _libri_row)]
     return {
@@ -311,6 +315,7 @@ def _ted_columns(where: str, folders: Sequence[Path]) -> Rows:
 
 def _stm_row(line: str) -> list[str]:
     """talk, channel, speaker, begin and end in seconds, label, text."""
+    # The text is last and has spaces of its own.
     fields = line.split(" ", 6)
     if len(fields) != 7 or not 0 <= float(fields[3]) <= float(fields[4]):
         raise ValueError(f"seven fields with a begin before an end expected, found {line!r}")
@@ -341,6 +346,7 @@ def _sphere(where: str, path: Path, begin: float, end: float) -> tuple[int, Arra
         start, stop = int(begin * rate), int(end * rate)
         if stop > len(samples):
             raise ValueError(f"the part ends at sample {stop}, but the file has {len(samples)}")
+    # The largest sample is 1, as for WAV.
     return rate, np.ascontiguousarray(samples[start:stop].T / np.float32(32767), np.float32)
 
 

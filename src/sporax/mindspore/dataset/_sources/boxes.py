@@ -27,6 +27,8 @@ from sporax.mindspore.dataset._sources.reading import (
 if TYPE_CHECKING:
     from xml.etree import ElementTree
 
+# ------------------------------------------------------------------------------------------------------------------ COCO
+
 #: The column of `extra_metadata`: names of the images' files, without folder and ending.
 _FILE_NAME = (FILE_NAME,)
 
@@ -152,12 +154,16 @@ class CocoDataset(
             return {kind["name"]: [kind["id"], *([kind["isthing"]] * (task == "Panoptic"))] for kind in kinds}
 
 
+# ------------------------------------------------------------------------------------------------------------------- VOC
+
+
 def _voc_values(
     where: str, folder: Path, task: str, usage: str, class_indexing: dict[str, int] | None, decoded: bool,
     extra_metadata: bool,
 ) -> tuple[Path, bool, Path, dict[str, int] | None, bool, bool]:  # fmt: skip
     """(folder, whether boxes are read, the list of images, classes, decode, whether file names are read)."""
     boxes = task == "Detection"
+    # Masks hold classes as colors.
     if not boxes and class_indexing is not None:
         raise SporaxValueError(f"For '{where}', 'class_indexing' needs the task 'Detection', but got {task!r}.")
     listed = folder / "ImageSets" / ("Main" if boxes else "Segmentation") / f"{usage}.txt"
@@ -184,6 +190,7 @@ def _voc(
 
 
 def _voc_names(where: str, listed: Path) -> list[str]:
+    # Lists of classes have a flag behind the name.
     return parse_lines(where, listed, lambda line: line.split()[0])
 
 
@@ -289,6 +296,8 @@ class VOCDataset(
         return _voc_classes("VOCDataset", folder, listed, class_indexing) if boxes else {}
 
 
+# ----------------------------------------------------------------------------------------------------- KITTI, WIDER FACE
+
 #: Column -> (its dtype, its fields of a line behind the class).
 _KITTI = {
     "truncated": (np.float32, slice(0, 1)),
@@ -320,6 +329,7 @@ def _kitti(where: str, folder: Path, part: str, decoded: bool) -> Rows:
     # Classes of all files, so that labels do not depend on the sampled rows.
     kinds = sorted({kind for rows in files for kind, _ in rows})
     columns["label"] = [np.array([[kinds.index(kind)] for kind, _ in rows], np.uint32) for rows in files]
+    # An image without objects has (0, 14).
     tables = [np.array([values for _, values in rows]).reshape(-1, 14) for rows in files]
     for name, (dtype, fields) in _KITTI.items():
         # "occluded" of DontCare is -1, which wraps.
@@ -354,6 +364,7 @@ def _wider_faces(where: str, path: Path) -> Iterator[tuple[str, Sequence[list[in
     for number, name in numbered:
         with reading(where, path, f"line {number}"):
             count = int(_line_behind(numbered, name))
+            # Even 0 faces have a line.
             faces = [[int(field) for field in _line_behind(numbered, name).split()] for _ in range(max(count, 1))]
             if any(len(face) != 10 for face in faces):
                 raise ValueError("a face must have 10 numbers")
@@ -378,6 +389,7 @@ def _wider_face(where: str, folder: Path, part: str, decoded: bool) -> Rows:
             tables.append(np.array(faces, np.int32))
     # A copy: a view would keep the whole table alive for each column.
     columns: dict[str, Stored] = {"image": images(where, paths, decoded), "bbox": [t[:, :4].copy() for t in tables]}
+    # Fields 4 to 9 behind the box.
     for place, name in enumerate(_FACE_FIELDS, 4):
         columns[name] = [table[:, place].copy() for table in tables]
     return columns

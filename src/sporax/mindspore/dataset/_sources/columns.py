@@ -158,12 +158,14 @@ class ArrayTable(Table):
         return {name: _rows_of(column, indices) for name, column in self.columns.items()}
 
     def origin(self, index: int) -> str:
+        # Only files can say where a row comes from.
         files = (column.origin(index) for column in self.columns.values() if isinstance(column, StoredColumn))
         return ", ".join(filter(None, files)) or f"number {index} of {self._place}"
 
 
 def _rows_of(column: Stored, indices: Indices) -> Column:
     if isinstance(column, np.ndarray):
+        # Indexing with an array copies.
         return column[indices]
     if isinstance(column, StoredColumn):
         return column.gather(indices)

@@ -98,6 +98,7 @@ class Caltech256Dataset(
 
 def _sun397(where: str, folder: Path, decoded: bool) -> Rows:
     names = parse_lines(where, existing(where, folder / "ClassName.txt"), str.strip)
+    # Names begin with a slash.
     return labelled_images(where, images_by_folder(where, [folder / name.lstrip("/") for name in names]), decoded)
 
 
@@ -197,7 +198,9 @@ class LSUNDataset(
 
 
 def _omniglot_columns(where: str, folder: Path, background: bool | None, decoded: bool) -> Rows:
+    # None means the default, True.
     alphabets = folders_in(where, folder / ("images_evaluation" if background is False else "images_background"))
+    # Characters are counted over all alphabets.
     characters = [place for alphabet in alphabets for place in folders_in(where, alphabet)]
     return labelled_images(where, images_by_folder(where, characters), decoded, np.int32)
 
@@ -224,6 +227,7 @@ def _scene_columns(where: str, folder: Path, part: str, small: bool, decoded: bo
     path = existing(where, folder / f"places365_{part.replace('-', '_')}.txt")
 
     def row(line: str) -> tuple[Path, int]:
+        # From the right, since names may have spaces.
         name, label = line.rsplit(" ", 1)
         return place / name.lstrip("/"), int(label)
 
@@ -265,6 +269,7 @@ def _qmnist_columns(where: str, folder: Path, part: str, classes: bool) -> Rows:
     # The parts are fixed by the publishers: the first 10,000 images were in MNIST.
     selection = {"test10k": slice(10000), "test50k": slice(10000, None)}.get(part, slice(None))
     label = label[selection].astype(np.uint32)
+    # The first of the eight numbers is the class.
     return {"image": image[selection, ..., None], "label": label[:, 0] if classes else label}
 
 

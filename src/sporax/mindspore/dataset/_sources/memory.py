@@ -246,6 +246,7 @@ class _RowForm:
         Raises:
             SporaxRuntimeError: another number of values than columns, another dtype, or a Python object.
         """
+        # A str or array is iterable, but is one value.
         values = [item] if _is_value(item) else list(item) if isinstance(item, Iterable) else [item]
         if len(values) != len(self.names):
             raise SporaxRuntimeError(
@@ -271,6 +272,7 @@ class _RowForm:
 
 def _same_dtype(dtype: np.dtype[Any], expected: np.dtype[Any]) -> bool:
     """Equal; strings have a length each, which does not count."""
+    # Length is part of numpy's dtype of strings.
     return dtype == expected or dtype.kind == expected.kind == "U"
 
 
@@ -291,6 +293,7 @@ class _ObjectTable(Table):
         self.size = len(source)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # A lock cannot be pickled.
         return _ObjectTable, (self._source, self._form, self._parallel)
 
     def gather(self, indices: Indices) -> Block:
@@ -327,6 +330,7 @@ class _PickedBatches(Table):
             return {name: _one_row(collate(name, column)) for name, column in block.items()}
         try:
             results = self._collate_fn(*(list(map(opened, column)) for column in block.values()))
+        # Errors of the facade already say the place.
         except SporaxError:
             raise
         except Exception as error:

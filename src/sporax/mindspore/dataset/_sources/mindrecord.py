@@ -52,6 +52,7 @@ class MindRecordTable(Table):
         self.size = self._starts[-1] + num_padded
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Processes open the files themselves.
         return MindRecordTable, (self._shards, self._columns, self._padding, self._num_padded)
 
     def gather(self, indices: Indices) -> Block:
@@ -207,6 +208,7 @@ def _padding_row(where: str, schema: Schema, columns: Sequence[str], sample: Map
 def _padding_value(where: str, field: Field, value: Any) -> Array:
     try:
         column = as_column(field, value)
+        # Bytes and strings have no shape.
         return column if field.shape is None else column.reshape(field.shape)
     except (OverflowError, TypeError, ValueError) as error:
         raise SporaxRuntimeError(

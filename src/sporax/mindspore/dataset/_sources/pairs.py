@@ -85,6 +85,7 @@ _CITY_TASKS = {
 def _city_values(where: str, folder: Path, part: str, quality: str, task: str, decoded: bool) -> tuple[Any, ...]:
     """(folder, the parts, the folder of annotations, the ending of their names, decode)."""
     part = check.choice(where, "usage", part, _CITY_PARTS[quality])
+    # "all" is last and stands for the others.
     parts = _CITY_PARTS[quality][:-1] if part == "all" else (part,)
     return folder, parts, f"gt{quality.title()}", _CITY_TASKS[task], decoded
 
@@ -101,6 +102,7 @@ def _city_columns(where: str, folder: Path, parts: Sequence[str], kind: str, end
         existing(where, folder / kind / path.parent.parent.name / path.parent.name / f"{_stem(path)}_{kind}_{ending}")
         for path in paths
     ]
+    # Polygons are text, the other tasks images.
     polygons = ending.endswith(".json")
     column = Files(where, targets, _polygons) if polygons else images(where, targets, decoded)
     return {"image": images(where, paths, decoded), "task": column}

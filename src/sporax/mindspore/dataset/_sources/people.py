@@ -80,6 +80,7 @@ def _lfw_people(where: str, folder: Path, place: Path, lists: Sequence[Path], de
     unknown = next((name for name, _ in rows if name not in numbers), None)
     if unknown is not None:
         raise SporaxRuntimeError(f"For '{where}', {unknown!r} of {str(lists[0])!r} is not in lfw-names.txt.")
+    # Images are counted from 1.
     faces = [(_face(place, name, i), numbers[name]) for name, count in rows for i in range(1, count + 1)]
     return labelled_images(where, faces, decoded)
 
@@ -158,6 +159,7 @@ def _flower_columns(where: str, folder: Path, task: str, part: str, decoded: boo
     return {
         "image": images(where, [folder / "jpg" / f"image_{number:05d}.jpg" for number in numbers], decoded),
         "segmentation": images(where, [folder / "segmim" / f"segmim_{number:05d}.jpg" for number in numbers], decoded),
+        # Stored from 1, given from 0.
         "label": labels.reshape(-1)[numbers - 1].astype(np.uint32) - np.uint32(1),
     }
 
@@ -198,11 +200,13 @@ def _caltech_columns(where: str, folder: Path, target: str, decoded: bool) -> Ro
     paths, classes, outlines = [], [], []
     for number, place in enumerate(_categories(folder)):
         annotated = folder / "Annotations" / _ANNOTATED_AS.get(place.name, place.name)
+        # The order of names is that of numbers.
         for path in sorted(place.glob("image_*.jpg")):
             paths.append(path)
             classes.append(number)
             outlines.append(annotated / f"{path.stem.replace('image', 'annotation')}.mat")
 
+    # Read when requested: one file per image.
     def outline(index: int) -> Array:
         return read_mat(where, existing(where, outlines[index]), ("obj_contour",))[0]
 

@@ -225,6 +225,7 @@ def find_files(where: str, dataset_files: object) -> list[Path]:
     if not dataset_files:
         words = f"Input dataset_files can not be empty, but got '{dataset_files}'."
         raise check.in_words(SporaxValueError, where, words)
+    # A set: patterns may name a file twice.
     paths: set[str] = set()
     for pattern in patterns:
         names = [name for name in glob.glob(check.text(where, "dataset_files", pattern)) if Path(name).is_file()]

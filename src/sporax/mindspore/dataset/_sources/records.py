@@ -138,6 +138,7 @@ class RecordTable(Table):
         self.size = len(self._records)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Another process maps the files itself.
         return RecordTable, self._arguments
 
     def gather(self, indices: Indices) -> Block:
@@ -206,6 +207,7 @@ def _random_columns(names: tuple[str, ...] | None, rng: np.random.Generator) -> 
 
 def _random_rows(where: str, columns: Sequence[SchemaColumn], count: int) -> Rows:
     def column_of(place: int, column: SchemaColumn) -> Computed:
+        # -1 in a schema is any size.
         shape = tuple(max(size, 1) for size in column.shape or ())
 
         def value(row: int) -> Array:

@@ -59,6 +59,7 @@ def _records(path: Path, delimiter: str, width: int, header: bool) -> list[tuple
 
 
 def _typed(name: str, column: Sequence[tuple[int, str]], kind: Any, path: Path) -> Sequence[Any] | NDArray[Any]:
+    # Strings stay lists, each with its own length.
     if kind is str:
         return [field for _, field in column]
     # MindSpore's types of columns: int32 and float32.

@@ -190,12 +190,14 @@ def _sentences(where: str, path: Path, columns: Sequence[str], separator: str) -
         # Spaces that align columns count as one.
         fields = line.split(None if separator == " " else separator)
         if line and len(fields) != len(columns):
+            # Empty lines end a sentence.
             raise SporaxRuntimeError(
                 f"For '{where}', every word must have {len(columns)} fields, but line {number} of {str(path)!r} has "
                 f"{len(fields)}."
             )
         if line:
             sentences[-1].append(fields)
+        # Several empty lines are one end.
         elif sentences[-1]:
             sentences.append([])
     return {

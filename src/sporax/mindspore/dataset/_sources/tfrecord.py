@@ -99,6 +99,7 @@ def _content(where: str, path: Path, compression: str) -> memoryview:
             content = path.read_bytes()
             return memoryview(gzip.decompress(content) if compression == "GZIP" else zlib.decompress(content))
         with path.open("rb") as file:
+            # An empty file cannot be mapped.
             empty = not path.stat().st_size
             return memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, EOFError, zlib.error) as error:

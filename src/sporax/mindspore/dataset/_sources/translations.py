@@ -38,6 +38,7 @@ def _translations(
     """The lines of files and of their translations."""
     # The table knows one path per part; the other is found by it.
     others = dict(pairs)
+    # Empty lines count on neither side.
     read = read or (lambda where, path: [line for _, line in lines(where, path) if line])
 
     def parse(path: Path) -> Columns:

@@ -155,6 +155,7 @@ class Flanger(WaveTransform):
         delays = self._delays[turns % period]
         steps = delays.astype(int)
         reach = int(self._delays.max()) + 2
+        # Before its beginning the line is silent.
         line = np.pad(wave, [(0, 0)] * (wave.ndim - 1) + [(reach, 0)])
         spots, part = np.arange(reach, reach + length) - steps, delays - steps
 

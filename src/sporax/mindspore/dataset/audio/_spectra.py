@@ -387,6 +387,7 @@ class _Masking(RandomTransform):
             return None
         if self._width > size:
             raise SporaxRuntimeError(f"For '{where}', a stripe must be at most {size} wide, but got {self._width}.")
+        # Each channel has its own stripe.
         count = int(np.prod(value.shape[:-2]))
         widths = rng.uniform(0, self._width, count)
         starts = (rng.uniform(0, 1, count) * (size - widths)).astype(int)

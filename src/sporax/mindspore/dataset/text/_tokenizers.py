@@ -108,6 +108,7 @@ class UnicodeScriptTokenizer(Tokenizer):
     def _spans(self, text: str) -> Iterator[Span]:
         start = 0
         kinds = [_script(character) for character in text]
+        # One step past the end closes the last piece.
         for i in range(1, len(text) + 1):
             if i == len(text) or kinds[i] != kinds[start]:
                 if self._keep_whitespace or kinds[start] != "space":
@@ -202,6 +203,7 @@ class WordpieceTokenizer(Transform):
         # A word that stays as it is, or is unknown, has the place of all of it.
         if len(pieces) == 1:
             return [(pieces[0], (0, len(word)))]
+        # The mark of a suffix is not in the text.
         lengths = [len(piece) - (len(self._suffix) if i else 0) for i, piece in enumerate(pieces)]
         stops = np.cumsum(lengths).tolist()
         return [(piece, (stop - n, stop)) for piece, n, stop in zip(pieces, lengths, stops, strict=True)]
@@ -209,11 +211,13 @@ class WordpieceTokenizer(Transform):
     def pieces_of(self, word: str) -> list[str]:
         """The pieces of one word."""
         unknown = [self._unknown or word]
+        # The limit counts bytes, as its name says.
         if len(word.encode()) > self._limit:
             return unknown
         pieces, start = [], 0
         while start < len(word):
             marks = self._suffix if start else ""
+            # Longest first, as in BERT.
             stop = next((k for k in range(len(word), start, -1) if marks + word[start:k] in self._pieces), None)
             if stop is None:
                 # One missing piece makes the whole word unknown.
@@ -320,6 +324,7 @@ class BasicTokenizer(Tokenizer):
         if reserved or _stands_alone(text[start]):
             return reserved or start + 1
         space, stop = text[start].isspace(), start + 1
+        # A run of one kind: white space or not.
         while stop < len(text) and text[stop].isspace() == space and not _stands_alone(text[stop]):
             stop += 1  # a reserved token begins with a bracket, which is alone
         return stop

@@ -116,6 +116,7 @@ class RegexReplace(StringTransform):
     def __init__(self, pattern: str, replace: str, replace_all: bool = True) -> None:
         self._pattern = compiled("RegexReplace", "pattern", pattern)
         self._replace = check.text("RegexReplace", "replace", replace)
+        # `re.sub` takes 0 for all matches.
         self._count = 0 if check.boolean("RegexReplace", "replace_all", replace_all) else 1
 
     def _change(self, text: str) -> str:
@@ -208,6 +209,7 @@ class AddToken(OneToOne):
         if value.ndim not in (1, 2) or value.dtype.kind != "U":
             fault = "rank should be 1 or 2" if value.dtype.kind == "U" else "type should be string"
             raise self.fault(f"AddToken: input tensor {fault}. It is {value.dtype} {value.shape}.")
+        # One for each line of several.
         token = np.full((*value.shape[:-1], 1), self._token)
         return np.concatenate([token, value] if self._begin else [value, token], -1)
 

@@ -54,6 +54,7 @@ def _columns(where: str, values: Values) -> tuple[Array, Array]:
             fault = f"the coordinates of the bounding boxes has negative value, got: {boxes[negative][0, :4].tolist()}"
     if fault:
         raise SporaxRuntimeError(f"For '{where}', BoundingBox: {fault}.")
+    # A copy: boxes are changed in place below.
     return image, boxes.copy()
 
 
@@ -62,6 +63,7 @@ def _cropped(boxes: Array, top: int, left: int, height: int, width: int) -> Arra
 
     Where none is left, one of zeros stands for them, as in MindSpore.
     """
+    # Corners relative to the part, clipped to it.
     low = np.maximum(boxes[:, :2] - (left, top), 0)
     high = np.minimum(boxes[:, :2] + boxes[:, 2:4] - (left, top), (width, height))
     inside = (high > low).all(1)
@@ -97,6 +99,7 @@ class _RandomFlipWithBBox(Transform):
             return image, boxes
         # `_axis` counts x and y, which are the reverse of the image's axes.
         length = image.shape[1 - self._axis]
+        # The far edge becomes the near one.
         boxes[:, self._axis] = length - boxes[:, self._axis] - boxes[:, self._axis + 2]
         return self._flip._one(image), boxes
 
@@ -204,6 +207,7 @@ class BoundingBoxAugment(Transform):
         # Rounded up, as in MindSpore: at least one box for any positive share.
         count = int(np.ceil(len(boxes) * self._ratio))
         for index in rng.choice(len(boxes), count, replace=False):
+            # Pixels: fractions are truncated.
             x, y, wide, tall = (int(number) for number in boxes[index, :4])
             part = window(result, y, x, tall, wide)
             # A copy, since the transform may keep its argument.
@@ -213,5 +217,6 @@ class BoundingBoxAugment(Transform):
                     f"For 'BoundingBoxAugment', the transform must keep the size of an image, but {part.shape} became "
                     f"{changed.shape}."
                 )
+            # `part` is a view into the result.
             part[...] = changed
         return result, boxes

@@ -304,6 +304,7 @@ class AutoContrast(OneToOne):
         excess = int(counts.sum() * np.float32(self._cutoff) // 100)
         # From both ends: reversed, truncated and reversed again.
         levels = np.flatnonzero(_without_first(_without_first(counts, excess)[::-1], excess)[::-1])
+        # One value only, or none: the identity.
         if not len(levels) or levels[0] == levels[-1]:
             return np.arange(256, dtype=np.uint8)
         scale = np.float32(255.0 / (levels[-1] - levels[0]))

@@ -258,6 +258,7 @@ class CyclicLR(LRScheduler):
         lowest = per_group("CyclicLR", "base_lr", base_lr, optimizer)
         self.max_lrs = [as_tensor(rate) for rate in per_group("CyclicLR", "max_lr", max_lr, optimizer)]
         if last_epoch == -1:
+            # A continued run keeps its rates.
             for rate, group in zip(lowest, optimizer.param_groups, strict=True):
                 assign(group["lr"], rate)
         down = step_size_up if step_size_down is None else step_size_down

@@ -225,6 +225,7 @@ class ASGD(CountingOptimizer):
 
     def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         share, eta, average = slots
+        # The rate is known only at the first step.
         eta = jnp.where(at.shared == 1, at.rate, eta)
         parameter = parameter * (1.0 - at.group["lambd"] * eta) - eta * gradient
         average = jnp.where(share == 1.0, parameter, average + (parameter - average) * share)
@@ -267,6 +268,7 @@ class Rprop(CountingOptimizer):
         agreement = gradient * before
         shrink, grow = at.group["etas"]
         factor = jnp.where(agreement > 0, grow, jnp.where(agreement < 0, shrink, 1.0))
+        # Every element starts with the learning rate.
         length = jnp.clip(jnp.where(at.shared == 1, at.rate, length) * factor, *at.group["step_sizes"])
         gradient = jnp.where(agreement < 0, 0.0, gradient)
         return parameter - jnp.sign(gradient) * length, gradient, length

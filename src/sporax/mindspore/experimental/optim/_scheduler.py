@@ -208,6 +208,7 @@ class SequentialLR:
         assign(self.last_epoch, epoch)
         index = bisect_right(self.milestones, epoch)
         if index > 0 and self.milestones[index - 1] == epoch:
+            # A schedule begins with its own epoch 0.
             self._schedulers[index].step(0)
         else:
             self._schedulers[index].step()
@@ -268,6 +269,7 @@ class ReduceLROnPlateau:
         is_due = wait > self.patience
         for holder, lowest in zip(self._last_lr, self.min_lrs, strict=True):
             lower = jnp.maximum(holder.array * self.factor, lowest.array)
+            # A change that is too small is left out.
             is_lower = is_due & (holder.array > lower + self.eps)
             assign(holder, wrap(jnp.where(is_lower, lower, holder.array)))
         assign(self.last_epoch, wrap(self.last_epoch.array + 1))

@@ -283,6 +283,7 @@ def owners(name: str, offered: bool, parameters: Sequence[Parameter]) -> Owners 
             f"For '{name}', 'enable_parallel_optimizer' needs at least one parameter for each device, but got "
             f"{len(parameters)} parameters for {config.device_num} devices."
         )
+    # One device has everything.
     if config.device_num == 1:
         return None
     local_ranks.refuse(f"{name}: enable_parallel_optimizer")

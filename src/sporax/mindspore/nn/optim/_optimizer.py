@@ -198,6 +198,7 @@ class Optimizer(OptimizerHelpers, Cell):
     def _moved(self, gradient: Any, values: Sequence[Any], at: Step, centralize: bool) -> Sequence[Any]:
         """What `move` gives, computed where `target` says; the gradient is prepared where it is."""
         gradient = self._prepared(gradient, values[0], at.decay, centralize)
+        # It is part of the gradient by now.
         if not self.decoupled_decay:
             at = replace(at, decay=0.0)
         # Eagerly there is no place to choose.

@@ -97,6 +97,7 @@ class ProximalAdagrad(Optimizer):
         squares = slots[0] + jnp.square(gradient)
         rate = at.rate / jnp.sqrt(squares)
         moved = parameter - rate * gradient
+        # Soft thresholding: small values become 0.
         shrunk = jnp.sign(moved) * jnp.maximum(jnp.abs(moved) - rate * self.l1, 0.0)
         # Without l1 the sign would only cost.
         return (shrunk if self.l1 > 0 else moved) / (1.0 + rate * self.l2), squares
@@ -358,6 +359,7 @@ class AdaFactor(Optimizer):
         rate = at.rate if rate is None else rate
         gradient, values = gradient.astype(jnp.float32), parameter.astype(jnp.float32)
         if self.scale_parameter:
+            # Relative to the Parameter's own size.
             rate = rate * jnp.maximum(self.eps[1], _root_mean_square(values))
         row, col, squares, *first = (slot.astype(jnp.float32) for slot in slots)
         square = jnp.square(gradient) + self.eps[0]

@@ -164,6 +164,7 @@ class ASGD(Optimizer):
         """See the class."""
         share, eta, average = slots
         step = (at.number + 1).astype(jnp.float32)
+        # The rate is known only at the first step.
         eta = jnp.where(at.number == 0, at.rate, eta)
         parameter = parameter * (1.0 - self.lambd * eta) - eta * gradient
         # The share is 1 until averaging starts, so the average is the Parameter itself.
@@ -214,6 +215,7 @@ class Rprop(Optimizer):
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         before, size = slots
+        # Every element starts with the learning rate.
         size = jnp.where(at.number == 0, at.rate, size)
         agreement = gradient * before
         factor = jnp.where(agreement > 0, self.grow, jnp.where(agreement < 0, self.shrink, 1.0)).astype(size.dtype)

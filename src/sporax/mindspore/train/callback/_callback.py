@@ -207,6 +207,7 @@ def as_callbacks(callbacks: Any) -> list[Callback]:
     """
     if callbacks is None:
         return []
+    # A single callback may be given without a list.
     items = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
     for callback in items:
         check_type("Model", "callbacks", callback, "a Callback or a list of Callbacks", Callback)

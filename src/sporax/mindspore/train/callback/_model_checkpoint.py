@@ -248,6 +248,7 @@ class ModelCheckpoint(Callback):
     def end(self, run_context: RunContext) -> None:
         """Save the last state, and wait until it is on disk."""
         facts = run_context.original_args()
+        # Not twice for one step.
         if facts.get("train_network") is not None and facts.cur_step_num != self._last_step:
             self._save(facts)
         # The process may end after this, and the file must be whole.

@@ -56,6 +56,7 @@ class Progress(Callback):
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Open the bar."""
+        # Lines of several ranks would mix.
         self._speaks = rank() == 0
         if self._speaks and self._console.is_terminal:
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn

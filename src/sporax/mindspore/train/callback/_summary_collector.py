@@ -115,6 +115,7 @@ class SummaryCollector(Callback):
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Collect, if it is this step's turn."""
         self._events += 1
+        # The first step, then every so many.
         if self._events != 1 and self._events % self._every:
             return
         facts = run_context.original_args()

@@ -270,6 +270,7 @@ class Track(Callback):
         facts = run_context.original_args()
         self._events += 1
         self._count.add(facts)
+        # The first step, then every so many.
         if self._events != 1 and self._events % self._every:
             return
         # All ranks read the values: some of them must be gathered.

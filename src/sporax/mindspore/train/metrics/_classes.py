@@ -59,6 +59,7 @@ class ClassificationMetric(Metric):
 
     def _same_classes(self, y_pred: Array, y: Array) -> tuple[Array, Array]:
         num_classes = y_pred.shape[1]
+        # 0 stands for no batch yet.
         if self._num_classes not in (0, num_classes):
             raise SporaxValueError.must(
                 f"{type(self).__name__}.update", "the number of classes", f"stay {self._num_classes}", num_classes
@@ -73,6 +74,7 @@ class ClassificationMetric(Metric):
                 f"For '{type(self).__name__}.update', true classes must be below {self._num_classes}, the number of "
                 f"predicted classes, but got {int(y.max())}."
             )
+        # Rows of the identity are one-hot vectors.
         identity = np.eye(self._num_classes)
         return identity[y_pred.argmax(axis=1).reshape(-1)], identity[y.reshape(-1).astype(np.int64)]
 

@@ -77,6 +77,7 @@ class ConfusionMatrix(Metric):
             SporaxRuntimeError: no batch was seen.
         """
         self._check_seen(self._seen)
+        # A copy, since users may change the result.
         matrix = self.confusion_matrix.copy()
         if self.normalize == "no_norm":
             return matrix

@@ -116,6 +116,7 @@ def _edge(region: Array) -> Array:
     """The points of a region that have a neighbour outside of it."""
     from scipy import ndimage
 
+    # Erosion removes the points on the edge.
     return ndimage.binary_erosion(region) ^ region
 
 
@@ -165,6 +166,7 @@ class HausdorffDistance(_SurfaceMetric):
         return self._reduced(forth) if self.directed else max(self._reduced(forth), self._reduced(back))
 
     def _reduced(self, distances: Array) -> float:
+        # No point of an edge: the region is empty.
         if distances.size == 0:
             return float("inf")
         # MindSpore takes a percentile of 0 for none, too.
@@ -290,6 +292,7 @@ class OcclusionSensitivity(Metric):
             )
         box = []
         for low, high, size in zip(self.b_box[::2], self.b_box[1::2], shape, strict=True):
+            # A negative end stands for the whole dimension.
             low, high = max(low, 0), size - 1 if high < 0 else high
             if not low <= high < size:
                 raise SporaxValueError(

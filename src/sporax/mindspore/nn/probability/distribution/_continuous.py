@@ -83,6 +83,7 @@ class HalfNormal(_LocationScale):
 
     def _prob(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
         density = math.sqrt(2.0 / math.pi) / sd * ops.exp(-0.5 * ops.square((value - mean) / sd))
+        # Below the place there is no half.
         return _where_inside(value >= 0, density, 0.0)
 
 
@@ -252,6 +253,7 @@ class Gamma(Distribution):
         rates = shape_b * (ops.log(rate_a) - ops.log(rate_b)) + shape_a * (rate_b / rate_a - 1.0)
         return shapes + rates
 
+    # Drawn with rate 1, and scaled.
     def _draw(self, shape: tuple[int, ...], concentration: Tensor, rate: Tensor) -> Tensor:
         return self._noise("gamma", shape, concentration) / rate
 
@@ -300,6 +302,7 @@ class Beta(Distribution):
         return _lbeta(ones_b, zeros_b) - _lbeta(ones_a, zeros_a) - more + total
 
     def _draw(self, shape: tuple[int, ...], ones: Tensor, zeros: Tensor) -> Tensor:
+        # Two gamma numbers give a beta number.
         first, second = self._noise("gamma", shape, ones), self._noise("gamma", shape, zeros)
         return first / (first + second)
 
@@ -354,6 +357,7 @@ class Cauchy(_LocScale):
         return ops.log(apart) - math.log(4.0) - ops.log(scale_a) - ops.log(scale_b)
 
     def _draw(self, shape: tuple[int, ...], loc: Tensor, scale: Tensor) -> Tensor:
+        # The inverse of the distribution function.
         return loc + scale * ops.tan(math.pi * (self._noise("uniform", shape) - 0.5))
 
 

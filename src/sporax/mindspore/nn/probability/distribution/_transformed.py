@@ -196,6 +196,7 @@ class LogNormal(TransformedDistribution):
         return loc + 0.5 + ops.log(scale) + 0.5 * math.log(2 * math.pi)
 
     def _cdf(self, value: Tensor, *parameters: Tensor) -> Tensor:
+        # exp(x) is never 0 or less.
         below = super()._cdf(value, *parameters)
         return ops.where(value > 0, below, ops.zeros_like(below))
 
