@@ -148,3 +148,8 @@ def test_children_variables_are_set_once(monkeypatch: pytest.MonkeyPatch):
     assert variables["PYTHONPATH"].endswith(":mine")
     assert variables["PYTHONPATH"].count("shadow") == 1
     assert sys.path == ["script directory", alias.SHADOW_DIRECTORY, "elsewhere"]
+
+
+def test_tensors_of_their_own_module_have_operators(write, run):
+    script = "from mindspore.common.tensor import Tensor\nassert (Tensor([2]) + 1 < Tensor([4])).all() and Tensor([-1]).abs() == 1\n"
+    assert run("run", write("script.py", script)).returncode == 0

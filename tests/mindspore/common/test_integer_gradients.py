@@ -15,8 +15,10 @@ Y = Tensor(np.array([2, 7, -3]), ms.int32)
 F = Tensor(np.array([0.5, 1.5, 2.5]), ms.float32)
 M = Tensor(np.arange(6).reshape(2, 3), ms.int32)
 N = Tensor(np.arange(6).reshape(3, 2), ms.int32)
+DIVISORS = Tensor(np.array([2, 1, 1]), ms.int32)
 WEIGHTS = Tensor(np.array([1, 2, 3]), ms.int32)
 PLACES = Tensor(np.array([0, 0, 2]), ms.int32)
+ROWS = Tensor(np.array([[2], [0], [1]]), ms.int32)
 
 Case = tuple[Callable[..., Any], tuple[Tensor, ...], list[Any]]
 CASES: dict[str, Case] = {
@@ -48,6 +50,16 @@ CASES: dict[str, Case] = {
     "segments": (lambda x: ops.SegmentSum()(x, PLACES), (Tensor(np.array([3, 4, 20]), ms.int8),), [[1, 1, 1]]),
     "rows added": (lambda x, y: x.index_add(0, PLACES, y) * WEIGHTS, (X, Y), [[1, 2, 3], [1, 1, 3]]),
     "rows multiplied": (lambda x: ops.tensor_scatter_mul(x, PLACES.reshape(3, 1), Y) * WEIGHTS, (X,), [[14, 2, -9]]),
+    "largest of rows": (lambda x, y: ops.tensor_scatter_max(x, ROWS, y) * WEIGHTS, (X, Y), [[0, 0, 3], [0, 1, 2]]),
+    "smallest of rows": (lambda x, y: ops.tensor_scatter_min(x, ROWS, y) * WEIGHTS, (X, Y), [[1, 2, 0], [3, 0, 0]]),
+    "factors of rows": (lambda x, y: ops.tensor_scatter_mul(x, ROWS, y) * WEIGHTS, (X, Y), [[7, -6, 6], [15, 3, -8]]),
+    "rows divided": (lambda x: ops.tensor_scatter_div(x, ROWS, DIVISORS) * WEIGHTS, (X,), [[1, 2, 1]]),
+    "largest of segments": (lambda x: ops.unsorted_segment_max(x, PLACES, 3)[:1] * 2, (X,), [[2, 0, 0]]),
+    "smallest of segments": (lambda x: ops.unsorted_segment_min(x, PLACES, 3) * WEIGHTS, (X,), [[0, 1, 3]]),
+    "products of segments": (lambda x: ops.unsorted_segment_prod(x, PLACES, 3) * WEIGHTS, (X,), [[-4, 3, 3]]),
+    "largest of sorted segments": (lambda x: ops.SegmentMax()(x, Tensor([0, 0, 2])) * WEIGHTS, (X,), [[1, 0, 3]]),
+    "on a limit": (lambda x: ops.clamp(x, -4, 4) * WEIGHTS, (X,), [[1, 2, 0]]),
+    "one tensor twice": (lambda x, y: x * x * y, (X, X), [[18, 32, 50], [9, 16, 25]]),
     "where": (lambda x, y: ops.where(x > y, x * 2, y * 3), (X, Y), [[2, 0, 2], [0, 3, 0]]),
     "comparison": (lambda x, y: x == y, (X, Y), [[0, 0, 0], [0, 0, 0]]),
     "cumsum": (lambda x: ops.cumsum(x, 0), (X,), [[3, 2, 1]]),

@@ -1,5 +1,6 @@
 """Inner primitives; the numbers are those of MindSpore 2.10 on CPU, as far as it has kernels for them."""
 
+import importlib
 import subprocess
 import sys
 
@@ -204,3 +205,14 @@ def test_the_kernel_of_a_layer_norms_gradients_gives_all_three():
     actual = _grad_ops.LayerNormGrad()(*map(Tensor, (OUT, UP, *moments, gamma)))
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one.asnumpy(), other, rtol=1e-4, atol=1e-4)
+
+
+def test_kernels_are_called_by_their_names_as_functions():
+    x = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
+    functions = importlib.import_module("sporax.mindspore.ops.auto_generate.gen_ops_def")
+    for actual, expected in (
+        (functions.sub_ext(x, x, 2.0), -x.asnumpy()),
+        (functions.mm_ext(x, x.T), x.asnumpy() @ x.asnumpy().T),
+        (functions.log_softmax_ext(x * 0, 1), np.full((2, 3), -np.log(3))),
+    ):
+        np.testing.assert_allclose(actual.asnumpy(), expected, rtol=1e-6)

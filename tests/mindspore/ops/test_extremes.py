@@ -14,7 +14,6 @@ _EXTREMES = {
     "ReduceMin": lambda x: ops.ReduceMin()(x, 1),
     "amax": lambda x: ops.amax(x, 1),
     "amin": lambda x: ops.amin(x, 1),
-    "aminmax": lambda x: ops.aminmax(x, axis=1)[0] + ops.aminmax(x, axis=1)[1],
     "ptp": lambda x: x.ptp(1),
     "infinity norm": lambda x: ops.norm(x, float("inf"), 1),
     "row sums": lambda x: ops.norm(x, float("inf"), (0, 1)),
@@ -116,3 +115,29 @@ def _limit(function, x):
 def test_second_derivatives_pass_through_the_chosen_element():
     second = jax.hessian(lambda x: extremes.largest(x) ** 2)(jnp.array([1.0, 3.0]))
     np.testing.assert_allclose(second, [[0, 0], [0, 2]])
+
+
+_ON_THE_EDGE = {
+    "clamp": (lambda x: ops.clamp(x, -1, 2), [-1, 2, 3, -4], [1, 1, 0, 0]),
+    "clip of a tensor": (lambda x: x.clip(x * 0 - 1, x * 0 + 2), [-1, 2, 3, -4], [1, 1, 0, 0]),
+    "mint.clamp": (lambda x: ms.mint.clamp(x, -1, 2), [-1, 2, 3, -4], [1, 1, 0, 0]),
+    "clip_by_value": (lambda x: ops.clip_by_value(x, -1, 2), [-1, 2, 3, -4], [0.5, 0.5, 0, 0]),
+    "hardsigmoid": (ops.hardsigmoid, [-3, 3, 0, 4], [0, 0, 1 / 6, 0]),
+    "hardswish": (ops.hardswish, [-3, 3, 0, 4], [-0.5, 1.5, 0.5, 1]),
+    "l1_loss": (lambda x: ops.l1_loss(x, ops.zeros_like(x) + 1, "none"), [1, 0, -1, 2], [0, -1, -1, 1]),
+    "margin_ranking_loss": (
+        lambda x: ops.margin_ranking_loss(x, ops.ones_like(x), ops.ones_like(x), 0.0, "none"),
+        [1, 0, 2, 3],
+        [-1, -1, 0, 0],
+    ),
+    "distance": (lambda x: ops.cdist(x[None], ops.ones_like(x)[None], 1.0), [1, 0, -1, 2], [0, -1, -1, 1]),
+    "norm": (lambda x: ops.norm(x, 1), [1, 0, -1, 2], [1, 0, -1, 1]),
+    "fmax": (lambda x: ops.fmax(x, ops.ones_like(x)), [1, 0, -1, 2], [1, 0, 0, 1]),
+    "aminmax": (lambda x: sum(ops.aminmax(x, axis=0)), [1, 1, 2, 2], [1, 0, 1, 0]),
+}
+
+
+@pytest.mark.parametrize("name", _ON_THE_EDGE)
+def test_where_a_function_has_a_corner_its_gradient_is_that_of_the_wheel(name):
+    function, values, expected = _ON_THE_EDGE[name]
+    np.testing.assert_allclose(ms.grad(function)(Tensor(np.array(values, np.float32))).asnumpy(), expected, rtol=1e-6)

@@ -118,6 +118,7 @@ COMPATIBLE_VERSION = "2.10.0"
 VERSION_VARIABLE = "SPORAX_MINDSPORE_VERSION"
 """Environment variable with another version for `mindspore.__version__`, for programs that ask for an older one."""
 _VERSION = re.compile(r"\d+(\.\d+)+\w*")
+_HOMES_OF_TENSORS = frozenset(f"mindspore.common{name}" for name in ("", ".tensor", ".parameter", ".sparse_tensor"))
 SHADOW_DIRECTORY = str(Path(__file__).parent / "shadow")
 
 
@@ -181,6 +182,8 @@ class AliasLoader(Loader):
         if spec.name == ALIAS:
             importlib.import_module(TARGET)
             return MindSporeModule(ALIAS)
+        if spec.name in _HOMES_OF_TENSORS:
+            import_module(f"{TARGET}.ops")  # gives Tensors their operators and methods
         module = import_module(_target_name(spec.name))
         # Importing through a spec overwrites the module's own, which is needed for reloading.
         spec.loader_state = module.__spec__

@@ -44,6 +44,21 @@ _WITH_RULES = frozenset(("custom_jvp_call", "custom_vjp_call"))
 _CALLS = _WITH_RULES | {"jit", "pjit", "closed_call", "core_call", "checkpoint"}
 
 
+_smooth_forms: dict[str, Callable[..., Array]] = {}
+"""Of named calls whose equations do not show the derivative: what gives their slope."""
+
+
+def with_slope_of(name: str, function: Callable[..., Array], smooth_form: Callable[..., Array]) -> Callable[..., Array]:
+    """`function` of integers as a call `name`; its slope is that of `smooth_form` on float64 for its first two operands."""
+    _smooth_forms[name] = smooth_form
+
+    def call(*operands: Array) -> Array:
+        return function(*operands)
+
+    call.__name__ = call.__qualname__ = name
+    return jax.jit(call)
+
+
 class _Slopes(threading.local):
     """Slopes by array, while a function is differentiated by integers."""
 
@@ -146,7 +161,8 @@ def _evaluate(
         if all(entry is None for entry in operand_slopes):
             results, result_slopes = _bind(equation, operands), [None] * len(equation.outvars)
         else:
-            results, result_slopes = _with_slopes(equation, operands, operand_slopes)
+            differentiate = _by_smooth_form if equation.params.get("name") in _smooth_forms else _with_slopes
+            results, result_slopes = differentiate(equation, operands, operand_slopes)
         value_of.update(zip(equation.outvars, results, strict=True))
         slope_of |= {var: new for var, new in zip(equation.outvars, result_slopes, strict=True) if new is not None}
     return list(map(value, program.outvars)), list(map(slope, program.outvars))
@@ -191,6 +207,16 @@ def _with_slopes(
         _carried(result, slope) if jnp.issubdtype(slope.dtype, jnp.floating) else None
         for result, slope in zip(results, smooth_results, strict=True)
     ]
+
+
+def _by_smooth_form(
+    equation: Any, operands: list[Array], slopes: list[Array | None]
+) -> tuple[list[Array], list[Array | None]]:
+    (result,) = _bind(equation, operands)
+    floats = [
+        value.astype(jnp.float64) if slope is None else slope for value, slope in zip(operands, slopes, strict=True)
+    ]
+    return [result], [_carried(result, _smooth_forms[equation.params["name"]](*floats[:2], *operands[2:]))]
 
 
 def _of_floats(equation: Any) -> bool:

@@ -210,8 +210,9 @@ class Pullback:
         ) -> tuple[tuple[list[jax.Array], dict[int, jax.Array]], Any]:
             combined = [*inputs, *parameters]
             for place, slope in zip(positions, slopes, strict=True):
-                # Not a tracer, so that code can ask for its value.
-                combined[place] = arrays[place]
+                # Not a tracer, so that code can ask for its value; a copy where one array is two inputs.
+                is_second = any(arrays[place] is other for other in arrays[:place])
+                combined[place] = jnp.array(arrays[place]) if is_second else arrays[place]
                 _integer_gradients.note(combined[place], slope)
             outputs, aux = self.call.pure(combined[: len(inputs)], combined[len(inputs) :])
             slopes_of_outputs = {place: _integer_gradients.find(output) for place, output in enumerate(outputs)}

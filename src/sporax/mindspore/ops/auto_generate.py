@@ -86,13 +86,14 @@ globals().update(INNER)
 
 __all__ = [*FUNCTIONS, *PRIMITIVES, *GENERATED, *INNER]
 
-_BY_NAME = {name.lower(): name for name in __all__ if isinstance(globals()[name], type)}
+_BY_NAME = {f"{name.lower()}ext": name for name in INNER}
+_BY_NAME |= {name.lower(): name for name in __all__ if isinstance(globals()[name], type)}
 
 
 def __getattr__(name: str) -> Any:
-    """Instances of the primitives, such as ``dropout_ext_op``, of which MindSpore's module has one each."""
-    primitive = _BY_NAME.get(name.removesuffix("_op").replace("_", "")) if name.endswith("_op") else None
-    if primitive is None:
+    """Instances of the primitives, such as ``dropout_ext_op``, one of each as in MindSpore, and functions such as ``sub_ext``."""
+    primitive = _BY_NAME.get(name.removesuffix("_op").replace("_", ""))
+    if primitive is None or not name.endswith(("_op", "_ext")):
         return missing_name(__name__, name)
     made = globals()[name] = globals()[primitive]()
     return made

@@ -308,13 +308,15 @@ def write_rank_file(
         for key, value in by_key.items()
     ]
 
-    def layout(checksums: Mapping[str, int]) -> dict[str, str]:
-        # `strict`: a key that two slices share would lose one of them.
-        entries = placed(dict(zip(keys, slices, strict=True)), checksums)
-        document = {"rank": place.rank, "ranks": place.num_ranks, "mark": mark, "slices": entries}
-        return {LAYOUT: json.dumps(document)}
-
+    # `strict`: a key that two slices share would lose one of them.
+    layout = layout_writer(place.rank, place.num_ranks, mark, dict(zip(keys, slices, strict=True)))
     write_stream(path, specs, lambda spec: by_key[spec.name], layout)
+
+
+def layout_writer(rank: int, num_ranks: int, mark: str, slices: Mapping[str, Slice]) -> Callable[..., dict[str, str]]:
+    """The `metadata` of `write_stream` for a file with these slices, by key; their values are not looked at."""
+    facts = {"rank": rank, "ranks": num_ranks, "mark": mark}
+    return lambda checksums: {LAYOUT: json.dumps({**facts, "slices": placed(slices, checksums)})}
 
 
 class LayoutDocument(Struct, frozen=True):
@@ -326,35 +328,41 @@ class LayoutDocument(Struct, frozen=True):
     slices: dict[str, SliceEntry]
 
 
-def open_rank_files(where: str, path: Path) -> SliceSource | None:
+def open_rank_files(where: str, path: Path, others: Iterable[Path] = (), *, verify: bool = False) -> SliceSource | None:
     """Open a rank's file and those of the other ranks next to it; None for a file that is not in slices.
 
     The other files have the same path, but for the number in ``rank_<N>``; those that are not there may be missed later.
 
+    Args:
+        where: what errors name.
+        path: of the file.
+        others: further files of the same save, where they are known.
+        verify: compare checksums first.
+
     Raises:
         SporaxValueError: a file is broken, or belongs to another save.
     """
-    first = open_checkpoint(where, path)
+    first = open_checkpoint(where, path, verify=verify)
     if LAYOUT not in first.metadata:
         return None
     own = _layout(where, first)
     source = SliceSource(where, str(path), num_ranks=own.ranks)
-    source.add(own.rank, first, own.slices)
-    for rank in range(own.ranks):
-        other_path = sibling(path, own.rank, rank)
+    # Processes with several devices have the numbers of these in their paths, so all next to it are looked at.
+    near = {sibling(path, own.rank, rank): rank for rank in range(own.ranks)}
+    for other_path in dict.fromkeys([path, *others, *near, *path.parent.parent.glob(f"rank_*/{path.name}")]):
         # A missing file matters only if its blocks are needed, which is checked at reading.
-        if rank == own.rank or other_path is None or not other_path.is_file():
+        if other_path is None or not other_path.is_file() or len(source.files) == own.ranks:
             continue
-        file = open_checkpoint(where, other_path)
+        file = first if other_path == path else open_checkpoint(where, other_path, verify=verify)
         other = _layout(where, file)
         # Files of two saves in one folder would give a mixture of two states.
-        for what, expected in (("rank", rank), ("ranks", own.ranks), ("mark", own.mark)):
+        for what, expected in (("rank", near.get(other_path, other.rank)), ("ranks", own.ranks), ("mark", own.mark)):
             if getattr(other, what) != expected:
                 raise SporaxValueError(
                     f"For '{where}', '{other_path}' must belong to the same save as '{path}' of rank {own.rank}, but its "
                     f"'{what}' is {getattr(other, what)!r} and not {expected!r}."
                 )
-        source.add(rank, file, other.slices)
+        source.add(other.rank, file, other.slices)
     return source
 
 
@@ -415,7 +423,9 @@ def sibling(path: Path, rank: int, other: int) -> Path | None:
         parts[number] = renamed(parts[number])
         if exchanges:
             break
-    return Path(*parts) if exchanges else None
+    # A number at the end of the file's name is the rank's too where that file is there: "rank_1/ckpt_1.ckpt".
+    renamed_too = Path(*parts).with_stem(re.sub(rf"(?<!\d){rank}$", str(other), path.stem))
+    return renamed_too if exchanges and renamed_too.is_file() else Path(*parts) if exchanges else None
 
 
 def is_in_slices(path: Path) -> bool:

@@ -3,7 +3,7 @@
     ParallelStrategyMap   1 current_stage, 2 operators: {1 name, 2 {1 stage, 2 tensors: {1 slices}}},
                           3 Parameters: {1 name, 2 {1 {1 device matrix}, 2 {1 tensor map}, 3 {1 rows of uneven slices},
                           4 {1 their offsets}, 5 field,
-                          6 opt_weight_shard_step, 7 opt_weight_shard_size}}
+                          6 opt_weight_shard_step, 7 opt_weight_shard_size, 15 {1 whole shape: not MindSpore's}}}
     ParallelGroupMap      1 groups: {1 name, 2 {1 ranks}}, 2 {1 ranks with the same weights}
 
 In memory they look like those in JSON (`files`). The format knows numbers of slices but no Layouts, and one axis
@@ -58,7 +58,8 @@ def _layout(entry: Mapping[str, Any]) -> bytes:
         message(3, _dims(entry.get("param_split_shape", ()))),
         message(4, _dims(entry.get("indices_offset", ()))),
     )
-    return b"".join(parts) + b"".join(number(field, entry[key]) for field, key in numbers)
+    shape = message(15, _dims(entry["tensor_shape"])) if "tensor_shape" in entry else b""
+    return b"".join(parts) + b"".join(number(field, entry[key]) for field, key in numbers) + shape
 
 
 def _dims(numbers: Iterable[int]) -> bytes:
@@ -116,7 +117,7 @@ def _decoded_layout(content: bytes) -> dict[str, Any]:
         "opt_weight_shard_step": signed(_one(content, 6)),
         "opt_weight_shard_size": signed(_one(content, 7)),
     }
-    for field, key in ((3, "param_split_shape"), (4, "indices_offset")):
+    for field, key in ((3, "param_split_shape"), (4, "indices_offset"), (15, "tensor_shape")):
         numbers = [signed(number) for entry in _all(content, field) for number in _all(entry, 1)]
         if numbers:
             layout[key] = numbers

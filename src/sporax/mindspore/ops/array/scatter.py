@@ -18,6 +18,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
+from sporax.mindspore.common._integer_gradients import with_slope_of
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
 from sporax.mindspore.ops._core import check
@@ -33,21 +34,20 @@ Index = tuple[Any, ...]
 def scattered(target: Array, index: Index, updates: Array, how: str) -> Array:
     """`target` with `updates` worked into ``target[index]``; `how` is one of the seven words."""
     place = target.at[index]
-    if how in ("max", "min") and jnp.issubdtype(target.dtype, jnp.floating):
-        # Where a gradient may flow, ties must share it, see `scatter_extremes`.
-        return extreme_at(target, index, updates.astype(target.dtype), how == "max")
-    if how in ("set", "add", "max", "min"):
+    if how in ("set", "add"):
         # "drop", as JAX's default for updates may clamp; MindSpore leaves such updates out.
         return getattr(place, how)(updates, mode="drop")
     if how == "sub":
         # There is no subtraction in JAX's scatter.
         return place.add(-updates, mode="drop")
-    # Products of all updates of a position first: one multiplication, or one division, per element.
-    factors = product(target.shape, index, updates.astype(target.dtype))
-    if how == "mul":
-        return target * factors
+    word = "mul" if how == "div" else how
+    combine = partial(_combined, word) if jnp.issubdtype(target.dtype, jnp.inexact) else _of_integers[word]
+    # Of products: all updates of a position first, so that there is one multiplication, or one division, per element.
+    combined = combine(target, updates.astype(target.dtype), *index)
+    if how != "div":
+        return target * combined if how == "mul" else combined
     # Integers divide towards zero, as MindSpore's do; `//` would round down.
-    return jax.lax.div(target, factors) if jnp.issubdtype(target.dtype, jnp.integer) else target / factors
+    return _quotient(target, combined) if jnp.issubdtype(target.dtype, jnp.integer) else target / combined
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -75,6 +75,23 @@ def _product_jvp(
     slope = jnp.where(count == is_zero, rest, jnp.zeros((), updates.dtype))
     change = jnp.zeros(shape, updates.dtype).at[index].add(slope * tangents[1], mode="drop")
     return product(shape, index, updates), change
+
+
+def _combined(how: str, target: Array, updates: Array, *index: Array) -> Array:
+    if how == "mul":
+        return product(target.shape, index, updates)
+    if jnp.issubdtype(target.dtype, jnp.floating):
+        # Where a gradient may flow, ties must share it, see `scatter_extremes`.
+        return extreme_at(target, index, updates, how == "max")
+    return getattr(target.at[index], how)(updates, mode="drop")
+
+
+# What these do to integers is differentiated as if they were floats.
+_of_integers = {
+    how: with_slope_of(f"integer_{how}_at", partial(_combined, how), partial(_combined, how))
+    for how in ("max", "min", "mul")
+}
+_quotient = with_slope_of("integer_quotient_at", jax.lax.div, jnp.divide)
 
 
 def _agree(name: str, target: Array, index: Array, updates: Array, expected: tuple[int, ...]) -> None:

@@ -248,7 +248,7 @@ def matrix_exp(input: Array) -> Array:
 def trace(input: check.One) -> Array:
     """Sum of the diagonal of a matrix."""
     check.rank("Trace", 2, input=input)
-    return jnp.trace(input)
+    return jnp.trace(input, dtype=input.dtype)
 
 
 @operator(function="", method="trace")

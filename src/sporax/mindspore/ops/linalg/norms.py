@@ -26,7 +26,7 @@ Axes = int | tuple[int, ...] | None
 
 def length(x: Array, p: float, axes: Axes = None, keepdims: bool = False) -> Array:
     """The p-norm of the vectors over `axes`; its gradient at the zero vector is zero."""
-    magnitude = jnp.abs(x)
+    magnitude = extremes.magnitude(x)
     if math.isinf(p):
         # Extremes with gradients that do not depend on rounding.
         return (extremes.largest if p > 0 else extremes.smallest)(magnitude, axes, keepdims)

@@ -200,12 +200,6 @@ def _same(array: Array) -> Array:
     return array
 
 
-def _magnitude(x: Array) -> Array:
-    """The absolute value, with gradient 0 at 0."""
-    # JAX's gradient of |x| at 0 depends on the dtype; x · sign(x) gives 0, as MindSpore.
-    return jnp.abs(x) if jnp.iscomplexobj(x) or not jnp.issubdtype(x.dtype, jnp.inexact) else x * jnp.sign(x)
-
-
 def _unary(
     # Names separated by commas: the first one is the function's.
     name: str,
@@ -227,7 +221,7 @@ _ROUNDING_DOC = "; integers stay as they are."
 
 # primitive, function on arrays, names of function and methods, dtype conversion, what it computes
 for _row in (
-    ("Abs", _magnitude, "abs,absolute", _same, "Absolute value; its gradient at 0 is 0."),
+    ("Abs", extremes.magnitude, "abs,absolute", _same, "Absolute value; its gradient at 0 is 0."),
     ("Neg", jnp.negative, "neg,negative", _same, "Negative."),
     ("Sign", jnp.sign, "sign", _same, "-1, 0 or 1."),
     ("Square", jnp.square, "square", _same, "Square."),
@@ -315,17 +309,19 @@ def masked_fill(input_x: Array, mask: Array, value: Operand) -> Array:
     return jnp.where(mask, jnp.asarray(value, input_x.dtype), input_x)
 
 
-def _limited(name: str, x: Array, low: Any, high: Any, names: str) -> Array:
-    """`x` limited to [low, high], in its own dtype; a value on a limit gets half of the gradient."""
+def _limited(name: str, x: Array, low: Any, high: Any, names: str, shares: bool = True) -> Array:
+    """`x` limited to [low, high], in its own dtype; a value on a limit gets all of the gradient, half where it `shares`."""
     if low is None and high is None:
         raise SporaxValueError(f"For '{name}', at least one of {names} must not be None.")
     if low is not None:
         check.broadcast(name, x, low)
         # In the dtype of `x`: limits do not widen it.
-        x = extremes.larger(x, jnp.asarray(low, x.dtype))
+        low = jnp.asarray(low, x.dtype)
+        x = extremes.larger(x, low) if shares else jnp.where(x < low, low, x)
     if high is not None:
         check.broadcast(name, x, high)
-        x = extremes.smaller(x, jnp.asarray(high, x.dtype))
+        high = jnp.asarray(high, x.dtype)
+        x = extremes.smaller(x, high) if shares else jnp.where(x > high, high, x)
     return x
 
 
@@ -336,7 +332,7 @@ def clamp(input: Array, min: Operand | None = None, max: Operand | None = None) 
     Raises:
         SporaxValueError: both limits are None, or one cannot be broadcast.
     """
-    return _limited("clamp", input, min, max, "'min' and 'max'")
+    return _limited("clamp", input, min, max, "'min' and 'max'", shares=False)
 
 
 @operator(function="clip_by_value")

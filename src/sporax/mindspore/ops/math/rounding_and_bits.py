@@ -52,6 +52,15 @@ def _ldexp(left: Array, right: Array) -> Array:
     return left * jnp.exp2(right)
 
 
+def _fmax(x: Array, y: Array) -> Array:
+    # The first of two equal values has the gradient.
+    return jnp.where((x >= y) | jnp.isnan(y), x, y)
+
+
+def _fmin(x: Array, y: Array) -> Array:
+    return jnp.where((x <= y) | jnp.isnan(y), x, y)
+
+
 _PAIR = ("input", "other")
 
 # primitive, function on arrays, function's name, parameters, conversion, method, mint, what it computes
@@ -61,8 +70,8 @@ _BINARY: tuple[tuple[str | None, Callable[..., Array], str, tuple[str, ...], Any
     ("Xdivy", _xdivy, "xdivy", ("x", "y"), inexact, "xdivy", "", "x / y, and 0 where `x` is 0."),
     ("TruncateDiv", _truncate_div, "truncate_div", ("x", "y"), same, "", "", "Quotient rounded towards zero."),
     ("TruncateMod", _truncate_mod, "truncate_mod", ("x", "y"), same, "", "", "Remainder with the sign of `x`."),
-    ("Fmax", jnp.fmax, "fmax", _PAIR, same, "fmax", "", "The larger of two values; a NaN loses to a number."),
-    ("Fmin", jnp.fmin, "fmin", _PAIR, same, "fmin", "", "The smaller of two values; a NaN loses to a number."),
+    ("Fmax", _fmax, "fmax", _PAIR, same, "fmax", "", "The larger of two values; a NaN loses to a number."),
+    ("Fmin", _fmin, "fmin", _PAIR, same, "fmin", "", "The smaller of two values; a NaN loses to a number."),
     ("Hypot", jnp.hypot, "hypot", _PAIR, inexact, "hypot", "", "Length of the hypotenuse over two legs."),
     ("Gcd", jnp.gcd, "gcd", _PAIR, integral, "gcd", "gcd", "Greatest common divisor."),
     ("Lcm", jnp.lcm, "lcm", _PAIR, integral, "lcm", "", "Least common multiple."),

@@ -16,6 +16,7 @@ from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along
 from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
+from sporax.mindspore.ops.math.reduction import picked_along
 
 Axes = int | tuple[int, ...] | None
 
@@ -49,8 +50,8 @@ _extreme("amin", extremes.smallest, "Smallest element")
 @operator(function="aminmax", method="aminmax")
 def aminmax(input: check.One, *, axis: int = 0, keepdims: bool = False) -> tuple[Array, Array]:
     """Smallest and largest element along `axis`."""
-    where = check.axis("aminmax", axis, input.ndim) if input.ndim else None
-    return extremes.smallest(input, where, keepdims), extremes.largest(input, where, keepdims)
+    smallest, largest = (picked_along("aminmax", find, input, axis, keepdims)[1] for find in (jnp.argmin, jnp.argmax))
+    return smallest, largest
 
 
 @operator(function="", method="ptp")

@@ -176,11 +176,14 @@ def _floating(name: str, value: Any) -> Array:
 
 
 def _hard_sigmoid(x: Array) -> Array:
-    return extremes.limited(x / 6 + 0.5, 0, 1)
+    line = x / 6 + 0.5
+    # No gradient at both ends, as in MindSpore.
+    return jnp.where((x > -3) & (x < 3), line, (x > 0).astype(line.dtype))
 
 
 def _hard_swish(x: Array) -> Array:
-    return x * _hard_sigmoid(x)
+    # Both ends belong to the curve, as in MindSpore.
+    return jnp.where(jnp.abs(x) <= 3, x * (x / 6 + 0.5), jax.nn.relu(x))
 
 
 def _tanh_shrink(x: Array) -> Array:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core.dims import labels
 from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
 from sporax.mindspore.ops.linalg.norms import cosine_similarity, length
@@ -68,7 +68,8 @@ def margin_ranking_loss(
 ) -> Array:
     """``max(0, -target * (input1 - input2) + margin)``; a target of 1 wants the first larger, -1 the second."""
     check.broadcast("margin_ranking_loss", input1, input2)
-    return reduced(jnp.maximum(-target * (input1 - input2) + margin, 0), reduction)
+    gaps = -target * (input1 - input2) + margin
+    return reduced(jnp.where(gaps < 0, jnp.zeros((), gaps.dtype), gaps), reduction)
 
 
 @operator(function="cosine_embedding_loss", mint="nn.functional.cosine_embedding_loss")
@@ -218,7 +219,7 @@ def mse_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Arra
 def l1_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
     """Absolute difference of two tensors, broadcast: its mean, its sum, or itself for ``"none"``."""
     check_broadcast_pair("l1_loss", input, target)
-    return reduced(jnp.abs(input - target), reduction)
+    return reduced(extremes.magnitude(input - target), reduction)
 
 
 other_form(smooth_l1_loss, "SmoothL1Loss(beta, reduction)", "prediction=input target beta reduction")

@@ -2,7 +2,8 @@
 
 A source is the files of some ranks with the strategy they were saved under. What a rank's file holds of a Parameter is a
 block of the whole; a requested block is filled from those that overlap it, and only the bytes that are needed are read.
-Blocks that several ranks hold are read from the first of them whose file is there.
+Blocks that several ranks hold are read from the first of them whose file is there. A process with several devices writes a
+file for all of them: whole Parameters, which are told by their shapes, or slices, of which the file says where they belong.
 
 `merge_sliced_parameter`: slices of one Parameter, in the order of the ranks, put together.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,13 @@ import numpy as np
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.train._stored import text_in
+from sporax.mindspore.train._stored import open_checkpoint, open_rank_files, sibling, stored_values, text_in
 from sporax.mindspore.train.checkpoint.strategy import ParallelLayouts, SliceLayout, Strategy, layout_of
 from sporax.runtime.storage.entries import Region, full_region, overlap, region_shape, volume, within
-from sporax.runtime.storage.slices import StoredSlice
+from sporax.runtime.storage.slices import SliceSource, StoredSlice
 from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile
+
+_ABSENT = "the checkpoint '{path}' of rank {rank} does not exist."
 
 
 @dataclass(slots=True)
@@ -33,16 +37,30 @@ class ShardedCheckpoint:
         where: what errors name.
         strategy: under which they were saved.
         files: by rank.
+        slices: the same, where the files themselves say what they hold.
     """
 
     where: str
     strategy: Strategy
     files: Mapping[int, TensorFile]
+    slices: SliceSource | None = None
     _blocks: dict[str, tuple[StoredTensor, list[StoredSlice]]] = field(default_factory=dict, repr=False)
 
     def names(self) -> list[str]:
         """All Parameters, in the order of the files."""
+        if self.slices is not None:
+            return [*self.slices.names(), *(name for name, _ in self.slices.unplaced(min(self.files)))]
         return list(dict.fromkeys(name for file in self.files.values() for name in file.specs))
+
+    @property
+    def describes_itself(self) -> bool:
+        """Whether the numbers of the ranks do not matter: files say what they hold, or hold all that the strategy names."""
+        if self.slices is not None:
+            return True
+        pieces = [(name, rank) for rank, file in self.files.items() for name in file.specs]
+        return {*self.strategy.layouts} <= {name for name, _ in pieces} and not any(
+            self.source_layout(*piece) for piece in pieces
+        )
 
     def spec(self, name: str) -> StoredTensor:
         """Whole shape and dtype of a Parameter."""
@@ -81,17 +99,17 @@ class ShardedCheckpoint:
 
     def source_layout(self, name: str, rank: int) -> SliceLayout | None:
         """How a rank's file holds a Parameter; None for whole."""
-        layout = self.strategy.layout(name, rank)
-        weight = self.strategy.weight_name(name)
-        if layout is None or weight == name:
-            return layout
+        layout, specs = self.strategy.layout(name, rank), self.files[rank].specs
+        decided_by = specs.get(self.strategy.weight_name(name), specs[name])
         # The state of an optimizer is sharded as its weight where it has the same shape; a factored second moment has not.
-        file = self.files[rank]
-        return layout if weight not in file.specs or file.specs[weight].shape == file.specs[name].shape else None
+        is_other = decided_by.shape != specs[name].shape
+        return None if layout is None or is_other or layout.is_full(decided_by.shape) else layout
 
     def _described(self, name: str) -> tuple[StoredTensor, list[StoredSlice]]:
         # Described once per name: a checkpoint of many ranks is looked through for each.
-        if name not in self._blocks:
+        if name not in self._blocks and self.slices is not None and name in self.slices.names():
+            self._blocks[name] = self.slices.spec(name), self.slices.slices(name)
+        elif name not in self._blocks:
             self._blocks[name] = self._describe(name)
         return self._blocks[name]
 
@@ -146,6 +164,37 @@ class ShardedCheckpoint:
         return f"the rest is in those of ranks {absent}."
 
 
+def open_ranks(
+    where: str, strategy: Strategy, paths: Mapping[int, str | Path], *, verify: bool = False, absent: str = _ABSENT
+) -> ShardedCheckpoint:
+    """The files of some ranks as one checkpoint.
+
+    Args:
+        where: what errors name.
+        strategy: under which they were saved; not needed by files that say where their slices belong.
+        paths: by rank. Ranks whose devices belong to one process have one file, that of the process, and miss their own.
+        verify: compare checksums first, which reads everything.
+        absent: what an error says of a `path` of a `rank` that is missed.
+
+    Raises:
+        SporaxValueError: a file is missing or broken, or belongs to another save.
+    """
+    found = {rank: Path(path) for rank, path in paths.items() if Path(path).is_file()}
+    missing = [(rank, str(path)) for rank, path in paths.items() if rank not in found]
+    first = sibling(Path(missing[0][1]), missing[0][0], 0) if missing else None
+    if first is not None and first.is_file():
+        found.setdefault(0, first)
+    checkpoint = None
+    if found:
+        slices = open_rank_files(where, found[min(found)], found.values(), verify=verify)
+        files = slices.files if slices else {r: open_checkpoint(where, p, verify=verify) for r, p in found.items()}
+        checkpoint = ShardedCheckpoint(where, strategy, files, slices)
+    if checkpoint is None or (missing and not checkpoint.describes_itself):
+        rank, path = missing[0]
+        raise SporaxValueError(f"For '{where}', {absent.format(rank=rank, path=path)}")
+    return checkpoint
+
+
 def target_region(strategy: Strategy, spec: StoredTensor, rank: int, weight_shape: tuple[int, ...] | None) -> Region:
     """The block of a Parameter that a rank of another job needs.
 
@@ -189,7 +238,11 @@ def merge_sliced_parameter(sliced_parameters: list[Parameter], strategy: dict[st
     first = _check_slices(sliced_parameters)
     check_type(_WHERE, "strategy", strategy, "a dict", dict | None)
     slices = [parameter.asnumpy() for parameter in sliced_parameters]
-    if strategy is None:
+    sources = [stored_values(parameter) for parameter in sliced_parameters]
+    # Files of processes with several devices give the whole.
+    if all(source is not None and source.shape == source.full_shape for source in sources):
+        merged = slices[0]
+    elif strategy is None:
         # Scalars cannot be concatenated; every rank has the same one.
         merged = np.concatenate(slices) if first.shape else slices[0]
     elif first.name not in strategy:
@@ -235,6 +288,8 @@ def layout_from_entry(name: str, entry: Any) -> SliceLayout:
                 "opt_weight_shard_step": entry.opt_weight_shard_step,
                 "opt_weight_shard_size": entry.opt_weight_shard_size,
             }
+            if shape := getattr(entry, "tensor_shape", None):
+                fields["tensor_shape"] = shape
         elif isinstance(entry, Mapping):
             fields = dict(entry)
         else:
@@ -254,6 +309,8 @@ def layout_from_entry(name: str, entry: Any) -> SliceLayout:
 
 
 def _assembled(name: str, slices: Sequence[np.ndarray[Any, Any]], layout: SliceLayout) -> np.ndarray[Any, Any]:
+    if layout.is_full(slices[0].shape):
+        return slices[0]
     # A slice that is missing would leave memory that was never written.
     if len(slices) != layout.num_devices:
         raise SporaxValueError(

@@ -13,8 +13,8 @@ import numpy as np
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore.train._stored import SUFFIXES, open_checkpoint, rank_files
-from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint
+from sporax.mindspore.train._stored import SUFFIXES, rank_files
+from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, open_ranks
 from sporax.mindspore.train.checkpoint.strategy import read_strategy
 from sporax.mindspore.train.checkpoint.transform import OUTPUT_FORMATS, transform_checkpoints, unified_safetensors
 from sporax.runtime.storage.entries import Region, Shape
@@ -189,4 +189,4 @@ def _opened(word: str, path: str, strategy_file: str | None, verify: bool) -> Sh
     if len(files) > 1 and strategy_file is None and word == "diff":
         print(f"{path}: files of {len(files)} ranks without a strategy are taken as copies", file=sys.stderr)
     strategy = read_strategy(where, "strategy", strategy_file)
-    return ShardedCheckpoint(where, strategy, {r: open_checkpoint(where, p, verify=verify) for r, p in files.items()})
+    return open_ranks(where, strategy, files, verify=verify)

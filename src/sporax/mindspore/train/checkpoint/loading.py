@@ -33,7 +33,7 @@ from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._apply import load_param_into_net
 from sporax.mindspore.train._checks import check_bool, check_count, check_text
 from sporax.mindspore.train._stored import open_checkpoint, unsliced, write_stream
-from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, layout_from_entry
+from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, layout_from_entry, open_ranks
 from sporax.mindspore.train.checkpoint.strategy import SliceLayout, Strategy, read_strategy
 from sporax.mindspore.train.checkpoint.transform import COUNTERS, NAME_MAP
 from sporax.mindspore.train.serialization import load_checkpoint, name_filter
@@ -79,7 +79,8 @@ def load_distributed_checkpoint(
 
     Args:
         network: the network; None to write slices to `dst_safetensors_dir` or return them.
-        checkpoint_filenames: the files of rank 0, 1, ... of the job that saved them.
+        checkpoint_filenames: the files of rank 0, 1, ... of the job that saved them; where its processes had several devices,
+            those that are there.
         predict_strategy: layouts by name, of slices that are written or returned
             (`Model.infer_predict_layout`) or a strategy file. The network itself knows how it is sharded.
         train_strategy_filename: strategy of the files; None takes ``strategy_ckpt_load_file``.
@@ -148,25 +149,24 @@ def _tensor(values: Any) -> Any:
     return wrap_any(jnp.asarray(values))
 
 
-def _slices(names: Any, strategy_file: str | None, format: str) -> ShardedCheckpoint:
+def _slices(names: object, strategy_file: str | None, format: str) -> ShardedCheckpoint:
     if not isinstance(names, list | tuple) or not names:
         raise SporaxValueError.must(_DISTRIBUTED, "checkpoint_filenames", "be a list of files", repr(names))
+    listed = f"'checkpoint_filenames' must list existing .{format} files, but got {{path!r}}."
     for name in names:
-        if not isinstance(name, str) or not name.endswith(f".{format}") or not Path(name).is_file():
-            raise SporaxValueError(
-                f"For '{_DISTRIBUTED}', 'checkpoint_filenames' must list existing .{format} files, but got {name!r}."
-            )
+        if not isinstance(name, str) or not name.endswith(f".{format}"):
+            raise SporaxValueError(f"For '{_DISTRIBUTED}', {listed.format(path=name)}")
     # An empty name in the context means that none is set.
     strategy_file = strategy_file or context.snapshot().strategy_ckpt_load_file or None
     strategy = read_strategy(_DISTRIBUTED, "train_strategy_filename", strategy_file)
+    checkpoint = open_ranks(_DISTRIBUTED, strategy, dict(enumerate(names)), absent=listed)
     # Without one file for each rank, blocks would be missing or taken for those of another rank.
-    if strategy.num_ranks != len(names):
+    if strategy.num_ranks != len(names) and not checkpoint.describes_itself:
         raise SporaxValueError(
             f"For '{_DISTRIBUTED}', 'checkpoint_filenames' must have one file for each of the strategy's "
             f"{strategy.num_ranks} ranks, but has {len(names)}."
         )
-    files = {rank: open_checkpoint(_DISTRIBUTED, name) for rank, name in enumerate(names)}
-    return ShardedCheckpoint(_DISTRIBUTED, strategy, files)
+    return checkpoint
 
 
 class NameMap(Struct, frozen=True):

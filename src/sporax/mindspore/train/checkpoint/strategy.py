@@ -72,6 +72,11 @@ class SliceLayout:
             counts[0] *= self._group_size()
         return tuple(counts)
 
+    def is_full(self, shape: Sequence[int]) -> bool:
+        """Whether values of a shape are the whole of the Parameter, as far as the layout knows."""
+        is_sharded = len(shape) != len(self.tensor_map) or max(self.counts(len(shape)), default=1) > 1
+        return self.shape == tuple(shape) or not is_sharded
+
     def region(self, device: int, shape: Sequence[int]) -> Region:
         """The block that a device holds.
 
@@ -303,6 +308,8 @@ class ParallelLayouts:
     field: int
     opt_weight_shard_step: int
     opt_weight_shard_size: int
+    tensor_shape: tuple[int, ...] | None = None
+    """Of the whole, where the file says so; not MindSpore's."""
 
 
 def build_searched_strategy(strategy_filename: str) -> dict[str, ParallelLayouts]:
@@ -325,9 +332,10 @@ def _message(where: str, name: str, entry: dict[str, Any]) -> ParallelLayouts:
     try:
         axes = [axis for dim in entry["tensor_map"] for axis in (dim if isinstance(dim, list) else (dim,))]
         parts = (entry["dev_matrix"], axes, entry.get("param_split_shape", ()), entry.get("indices_offset", ()))
-        numbers = (entry["field"], entry["opt_weight_shard_step"], entry["opt_weight_shard_size"])
+        field, step, size = (int(entry[key]) for key in ("field", "opt_weight_shard_step", "opt_weight_shard_size"))
         matrix, tensor_map, rows, offsets = ((Dims(tuple(map(int, part))),) for part in parts)
-        return ParallelLayouts(matrix, tensor_map, rows, offsets, *map(int, numbers))
+        shape = tuple(entry["tensor_shape"]) if "tensor_shape" in entry else None
+        return ParallelLayouts(matrix, tensor_map, rows, offsets, field, step, size, shape)
     except (KeyError, TypeError, ValueError) as error:
         raise SporaxValueError(f"For '{where}', the layout of '{name}' is broken: {error!r}.") from None
 

@@ -11,19 +11,23 @@ knows, such as step counters, goes to ``hyper_param.safetensors``.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sporax.base.atomic_file import atomic_write
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.train._checks import check_bool, check_count, check_integer
-from sporax.mindspore.train._stored import open_checkpoint, rank_files, write_stream
-from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, target_region
+from sporax.mindspore.train._stored import layout_writer, rank_files, write_stream
+from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, open_ranks, target_region
 from sporax.mindspore.train.checkpoint.strategy import SliceLayout, Strategy, read_strategy
 from sporax.runtime.storage.entries import Region, overlap, region_shape
+from sporax.runtime.storage.slices import Slice
 from sporax.runtime.storage.tensor_files import StoredTensor
 
 OUTPUT_FORMATS = ("ckpt", "safetensors")
@@ -137,14 +141,13 @@ def transform_checkpoint_by_rank(
         )
     for rank, path in checkpoint_files_map.items():
         check_integer(where, "rank in checkpoint_files_map", rank)
-        if not isinstance(path, str) or not Path(path).is_file():
-            raise SporaxValueError(f"For '{where}', the checkpoint '{path}' of rank {rank} does not exist.")
+        SporaxValueError.raise_if(not isinstance(path, str), where, f"the path of rank {rank}", "be a string", path)
     source, target = _strategies(where, src_strategy_file, dst_strategy_file)
     # The checksums are compared once, since every rank's conversion reads from the same files.
-    files = {rank: open_checkpoint(where, path, verify=True) for rank, path in checkpoint_files_map.items()}
+    checkpoint = open_ranks(where, source, checkpoint_files_map, verify=True)
     result = Path(save_checkpoint_file_name)
     result.parent.mkdir(parents=True, exist_ok=True)
-    write_rank(ShardedCheckpoint(where, source, files), target, rank_id, result)
+    write_rank(checkpoint, target, rank_id, result)
 
 
 def transform_checkpoints(
@@ -192,13 +195,13 @@ def transform_checkpoints(
             f"For '{where}', the number of ranks of one job must be a multiple of the other's, but they are "
             f"{source.num_ranks} and {target.num_ranks}."
         )
-    files = {rank: open_checkpoint(where, path, verify=True) for rank, path in paths.items()}
+    opened = open_ranks(where, source, paths, verify=True)
 
     def convert(rank: int) -> None:
         folder = Path(dst_checkpoints_dir) / f"rank_{rank}"
         folder.mkdir(parents=True, exist_ok=True)
         # One for each rank: it counts and caches on its own.
-        sharded = ShardedCheckpoint(where, source, files)
+        sharded = ShardedCheckpoint(where, source, opened.files, opened.slices)
         write_rank(sharded, target, rank, folder / f"{ckpt_prefix}{rank}.{output_format}", progress)
 
     with ThreadPoolExecutor(process_num) as executor:
@@ -210,7 +213,11 @@ def transform_checkpoints(
 def write_rank(
     source: ShardedCheckpoint, target: Strategy, rank: int, path: Path, progress: Progress | None = None
 ) -> int:
-    """Write the checkpoint of one rank of the job `target`; returns the bytes of the file."""
+    """Write the checkpoint of one rank of the job `target`, its places in it: a process with several devices reads what it needs.
+
+    Returns:
+        Bytes of the file.
+    """
     regions: dict[str, Region] = {}
     specs: list[StoredTensor] = []
     for name in source.names():
@@ -231,13 +238,22 @@ def write_rank(
             progress(rank, spec.name, len(value) if isinstance(value, str) else value.nbytes)
         return value
 
-    return write_stream(path, specs, values)
+    # A file of a stage has the Parameters of that stage, and loading it gives no others.
+    if target.num_stages > 1:
+        return write_stream(path, specs, values)
+    # Two conversions in one folder do not mix.
+    mark = f"{zlib.crc32(repr(target).encode()):08x}"
+    slices = {
+        name: Slice(name, source.spec(name).shape, tuple(part.start for part in region), np.empty(0))
+        for name, region in regions.items()
+    }
+    return write_stream(path, specs, values, layout_writer(rank, target.num_ranks, mark, slices))
 
 
 def _region(source: ShardedCheckpoint, target: Strategy, spec: StoredTensor, rank: int) -> Region:
     weight = target.weight_name(spec.name)
     # A state is sharded as its weight only where both have the same shape.
-    has_weight = weight and weight != spec.name and any(weight in file.specs for file in source.files.values())
+    has_weight = weight and weight != spec.name and weight in source.names()
     try:
         return target_region(target, spec, rank, source.spec(weight).shape if has_weight else None)
     except SporaxValueError as error:
@@ -297,10 +313,10 @@ def unified_safetensors(
     paths = _paths(src_dir, file_suffix)
     # Without a strategy every file is whole.
     strategy = read_strategy(_WHERE, "src_strategy_file", src_strategy_file)
+    source = open_ranks(_WHERE, strategy, paths, verify=True)
     # A slice that only an absent rank wrote cannot be read anywhere else.
-    if not merge_with_redundancy:
+    if not merge_with_redundancy and not source.describes_itself:
         _check_complete(strategy.num_ranks, paths)
-    source = ShardedCheckpoint(_WHERE, strategy, {r: open_checkpoint(_WHERE, p, verify=True) for r, p in paths.items()})
     chosen = _chosen(source.names(), choice_func)
     # What no layout names is a counter or the like.
     weights = [name for name in chosen if strategy.weight_name(name) or src_strategy_file is None]
