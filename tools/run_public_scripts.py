@@ -47,6 +47,14 @@ def prepared(program: Program, run: str, sources: Path, place: Path) -> list[str
     if not data.exists():
         program.data(data, copies)
     home = sources / program.source / program.folder
+    if program.in_copy:
+        home = shutil.copytree(home, place / "program")
+        for file in data.iterdir():
+            (home / file.name).symlink_to(file)
+        text = (home / program.script).read_text()
+        for old, new in program.mended.items():
+            text = text.replace(old, new)
+        (home / program.script).write_text(text)
     config = place / "config.yaml"
     values = {"data": str(data), "config": str(config), "home": str(home)}
     if program.config:
@@ -58,7 +66,9 @@ def prepared(program: Program, run: str, sources: Path, place: Path) -> list[str
         for key, value in values.items():
             text = text.replace(f"{{{key}}}", value)
         config.write_text(text)
-    settings = {"weights": str(place / "weights.npz"), "arguments": program.settings}
+    constants = program.constants | (program.constants_on_eight if run == "eight" else {})
+    written = json.dumps({"arguments": program.settings, "constants": constants})
+    settings = {"weights": str(place / "weights.npz")} | json.loads(written.replace("{data}", str(data)))
     (place / "settings.json").write_text(json.dumps(settings))
     text = f"{program.arguments} {program.on_eight if run == 'eight' else ''}"
     return [str(home / program.script), *text.format(**values).split()]
@@ -74,7 +84,7 @@ def run_one(name: str, run: str, options: argparse.Namespace) -> None:
     command = [
         *([options.wheel] if run == "wheel" else start),
         str(HERE / "_watched_script.py"),
-        "settings.json",
+        str(place / "settings.json"),
         *script,
     ]
     environment = {**os.environ, "GLOG_v": "3", "JAX_PLATFORMS": "cpu", "DEVICE_ID": "0"}
@@ -86,7 +96,13 @@ def run_one(name: str, run: str, options: argparse.Namespace) -> None:
     with (place / "output.txt").open("w") as output:
         try:
             code = subprocess.run(
-                command, cwd=place, env=environment, stdout=output, stderr=output, timeout=SECONDS, check=False
+                command,
+                cwd=place / "program" if PROGRAMS[name].in_copy else place,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                timeout=SECONDS,
+                check=False,
             ).returncode
         except subprocess.TimeoutExpired:
             code = -1
