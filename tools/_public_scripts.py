@@ -770,7 +770,7 @@ PROGRAMS = {
         "--config_path {config} --data_path {data} --output_path out --device_target Ascend",
         "",
         "mr_config.yaml",
-        {"batch_size": 4, "epoch_size": 1, "word_len": 16, "vec_length": 8, "base_lr": 1e-2},
+        {"batch_size": 2, "epoch_size": 1, "word_len": 16, "vec_length": 8, "base_lr": 1e-2},
         copies=1,
         why="not distributed: one of the eight devices works",
     ),
@@ -805,6 +805,7 @@ PROGRAMS = {
         "--run_distribute True",
         "config.yaml",
         {"batch_size": 4, "epoch_size": 1},
+        why="gradients of eight devices are added up (`gradients_mean` is not set), which Adam undoes but for its `eps` of 1e-7",
     ),
     "dcgan": Program(
         "models",
@@ -826,7 +827,8 @@ PROGRAMS = {
         settings={
             "src.GPT2_model:GPT2Config": {"batch_size": 4, "seq_length": 16, "vocab_size": 64, "d_model": 32}
             | {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 16}
-        },
+        }
+        | SCALE_1024,
         copies=1,
         why="not distributed: one of the eight devices works",
     ),

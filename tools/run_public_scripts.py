@@ -160,16 +160,17 @@ def main() -> None:
     parser.add_argument(
         "--wheel", help="python of an environment with MindSpore 2.10; without it, its results are read"
     )
-    parser.add_argument(
-        "--only", default="", help="programs with one of these texts in their names, separated by commas"
-    )
+    parser.add_argument("--only", default="", help="programs, or texts in their names, separated by commas")
     parser.add_argument("--runs", default=",".join(RUNS), help="of wheel,one,eight; others are read")
     parser.add_argument(
         "--write", type=Path, help="file for the summary, e.g. tools/public_scripts.json; other rows stay"
     )
     options = parser.parse_args()
     rows = json.loads(options.write.read_text()) if options.write and options.write.exists() else {}
-    for name in (name for name in PROGRAMS if any(text in name for text in options.only.split(","))):
+    texts = options.only.split(",")
+    for name in (
+        name for name in PROGRAMS if any(text in (name if text not in PROGRAMS else [name]) for text in texts)
+    ):
         for run in filter(None, options.runs.split(",")):
             if run != "wheel" or options.wheel:
                 run_one(name, run, options)
