@@ -16,6 +16,7 @@ import functools
 import importlib
 import inspect
 import json
+import random
 import runpy
 import sys
 import zlib
@@ -84,6 +85,7 @@ FIXED: dict[str, Callable[..., Any]] = {
 def close_the_doors() -> None:
     """Sources in their order, no random transform, no dropout."""
     ms.set_seed(1)
+    random.seed(1)
     np.random.normal = lambda loc=0.0, scale=1.0, size=None: (
         np.random.RandomState(1).standard_normal(size) * scale + loc
     )
@@ -112,7 +114,8 @@ def on_the_cpu(arguments: Arguments) -> None:
 
 def named_value(name: str, value: np.ndarray) -> np.ndarray:
     """A value that follows from a Parameter's name and shape; constants and whole numbers stay."""
-    if not np.issubdtype(value.dtype, np.floating) or value.size == 1 or value.min() == value.max():
+    constant = value.min() == value.max() and (value.size > 1 or value.max() in (0, 1))
+    if not np.issubdtype(value.dtype, np.floating) or not value.ndim or constant:
         return value
     bound = float(np.sqrt(3 / max(1, np.prod(value.shape[1:]))))
     return np.random.RandomState(zlib.crc32(name.encode())).uniform(-bound, bound, value.shape).astype(value.dtype)

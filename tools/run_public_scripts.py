@@ -87,7 +87,7 @@ def run_one(name: str, run: str, options: argparse.Namespace) -> None:
         str(place / "settings.json"),
         *script,
     ]
-    environment = {**os.environ, "GLOG_v": "3", "JAX_PLATFORMS": "cpu", "DEVICE_ID": "0"}
+    environment = {**os.environ, "GLOG_v": "3", "JAX_PLATFORMS": "cpu", "DEVICE_ID": "0", "PYTHONHASHSEED": "0"}
     if package := PROGRAMS[name].package:
         environment["PYTHONPATH"] = os.pathsep.join(
             [str(options.sources.resolve() / package), environment.get("PYTHONPATH", "")]

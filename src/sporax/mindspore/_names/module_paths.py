@@ -29,104 +29,86 @@ from sporax.mindspore._names.missing import SUBMODULES, missing_name
 
 _PACKAGE = "sporax.mindspore"
 
-_PATHS_OF = {
-    "sporax.mindspore.hal": "hal: device event memory stream",
-    "sporax.mindspore.runtime": "runtime: device event stream",
-    "sporax.mindspore.common.api": "common.jit_config graph: . api",
-    "sporax.mindspore.common.dtype": "_c_expression.typing",
-    "sporax.mindspore.common.parameter": "nn.utils: . init",
-    "sporax.mindspore._c_expression": "common._stub_tensor train._utils _extends: . parse ops: _primitive_cache _utils",
-    "sporax.mindspore.amp": "train: amp loss_scale_manager",
-    "sporax.mindspore": """
-        common: recompute mutable lazy_inline graph: lazy_inline no_inline mutable parallel: checkpoint_transform
-        transform_safetensors
-    """,
-    "sporax.mindspore.context": "parallel.algo_parameter_config",
-    "sporax.mindspore.parallel": "parallel: parameter_broadcast shard",
-    "sporax.mindspore.parallel._utils": "parallel: _auto_parallel_context _cost_model_context _ps_context _tensor",
-    "sporax.mindspore.parallel.function": "parallel.function.reshard_func",
-    "sporax.mindspore.communication.management": "communication._comm_helper",
-    "sporax.mindspore.parallel.nn": "parallel.nn: parallel_cell_wrapper parallel_grad_reducer",
-    "sporax.mindspore.ops": """
-        ops: primitive functional_overload op_info_register ops.function: . array_func clip_func comm_func debug_func fft_func
-        image_func linalg_func math_func nn_func other_func parameter_func random_func sparse_func sparse_unary_func
-        spectral_func vmap_func ops.composite: base clip_ops math_ops random_ops ops.operations.manually_defined: . ops_def
-    """,
-    "sporax.mindspore.ops.control.custom": "ops: signature ops._grad: . grad_base ops._grad_experimental: . grad_base",
-    "sporax.mindspore.ops.auto_generate": "ops.auto_generate: gen_ops_def gen_ops_prim",
-    "sporax.mindspore.ops.communication": "mint.distributed: . distributed",
-    "sporax.mindspore.ops.operations": """
-        ops.deprecated ops.operations: array_ops comm_ops control_ops custom_ops debug_ops image_ops inner_ops _inner_ops
-        _grad_ops _quant_ops linalg_ops math_ops nn_ops other_ops random_ops sparse_ops spectral_ops
-    """,
-    "sporax.mindspore.nn": """
-        nn.loss.loss nn.wrap.grad_reducer nn.layer: . activation basic channel_shuffle combined container conv dense
-        embedding image math normalization padding pooling rnn_cells rnns thor_layer timedistributed transformer nn.grad: .
-        cell_grad nn.optim: ada_grad lamb lazyadam proximal_ada_grad sgd
-    """,
-    "sporax.mindspore.nn.probability.bijector": """
-        nn.probability.bijector: bijector exp gumbel_cdf invert power_transform scalar_affine softplus
-    """,
-    "sporax.mindspore.nn.probability.distribution": """
-        nn.probability.distribution: bernoulli beta categorical cauchy distribution exponential gamma geometric gumbel
-        half_normal laplace log_normal logistic normal poisson student_t transformed_distribution uniform
-    """,
-    "sporax.mindspore.numpy": "numpy: array_creations array_ops dtypes fft logic_ops math_ops",
-    "sporax.mindspore.boost": "boost: base boost boost_cell_wrapper grad_accumulation grad_freeze less_batch_normalization",
-    "sporax.mindspore.nn.mathematics": "nn.sparse: . sparse",
-    "sporax.mindspore.nn.learning_rate_schedule": "nn.dynamic_lr",
-    "sporax.mindspore.nn.step_parts": "nn.wrap: cell_wrapper loss_scale",
-    "sporax.mindspore.profiler": "profiler: common profiling profiler",
-    "sporax.mindspore.parallel._transformer": """
-        nn.transformer: . layers loss moe op_parallel_config transformer parallel._transformer: layers loss moe
-        op_parallel_config transformer
-    """,
-    "sporax.mindspore.nn.optim": "nn.optim: optimizer adadelta adafactor adamax asgd ftrl lars rmsprop rprop",
-    "sporax.mindspore.mint.nn": "mint.nn.layer: . activation basic conv normalization padding pooling",
-    "sporax.mindspore.mint.optim": "mint.optim: adam adamw fused_adamw sgd",
-    "sporax.mindspore.experimental.optim": """
-        nn.optim_ex experimental.optim: optimizer adadelta adagrad adam adamax adamw asgd nadam radam rmsprop rprop sgd
-    """,
-    "sporax.mindspore.dataset": """
-        dataset: core dataset.engine: . datasets datasets_standard_format datasets_text datasets_user_defined datasets_audio
-        datasets_vision samplers cache_client serializer_deserializer
-    """,
-    "sporax.mindspore.dataset._iterators": "dataset.engine.iterators",
-    "sporax.mindspore.dataset.config": "dataset.core.config",
-    "sporax.mindspore.dataset.debug": "dataset.debug: debug_hook pre_defined_hook",
-    "sporax.mindspore.dataset._callbacks": "dataset.callback: . ds_callback",
-    "sporax.mindspore.mindrecord": "mindrecord: filewriter filereader mindpage config mindrecord.common: . exceptions",
-    "sporax.mindspore.dataset.transforms": "dataset.transforms: transforms c_transforms py_transforms",
-    "sporax.mindspore.dataset.vision.py_transforms": "dataset.vision.py_transforms_util",
-    "sporax.mindspore.dataset.vision": "dataset.vision: transforms utils c_transforms",
-    "sporax.mindspore.dataset.audio": "dataset.audio: transforms utils",
-    "sporax.mindspore.dataset.text": "dataset.text: transforms utils",
-    "sporax.mindspore.train": """
-        nn.metrics train.callback: _backup_and_restore _checkpoint _early_stop _history _lambda_callback _loss_monitor
-        _lr_scheduler_callback _on_request_exit _reduce_lr_on_plateau _time_monitor
-    """,
-    "sporax.mindspore.train.train_thor": "train.train_thor: convert_utils model_thor",
-    "sporax.mindspore.train.summary": "train.summary: enums summary_record _summary_adapter",
-    "sporax.mindspore.train.metrics": """
-        nn.metrics: accuracy loss metric precision recall topk train.metrics: accuracy bleu_score confusion_matrix
-        cosine_similarity dice error fbeta hausdorff_distance loss mean_surface_distance metric occlusion_sensitivity
-        perplexity precision recall roc root_mean_square_surface_distance topk
-    """,
-}
-"""Home -> paths, as `_paths_of` reads them."""
+_PATHS = """
+hal= hal: device event memory stream
+runtime= runtime: device event stream
+common.api= common.jit_config graph: . api
+common.dtype= _c_expression.typing
+common.parameter= nn.utils: . init
+_c_expression= common._stub_tensor train._utils _extends: . parse ops: _primitive_cache _utils
+amp= train: amp loss_scale_manager
+.= common: recompute mutable lazy_inline graph: lazy_inline no_inline mutable parallel: checkpoint_transform
+    transform_safetensors
+context= parallel.algo_parameter_config
+parallel= parallel: parameter_broadcast shard
+parallel._utils= parallel: _auto_parallel_context _cost_model_context _ps_context _tensor
+parallel.function= parallel.function.reshard_func
+communication.management= communication._comm_helper
+parallel.nn= parallel.nn: parallel_cell_wrapper parallel_grad_reducer
+ops= ops: primitive functional_overload op_info_register ops.function: . array_func clip_func comm_func debug_func fft_func
+    image_func linalg_func math_func nn_func other_func parameter_func random_func sparse_func sparse_unary_func
+    spectral_func vmap_func ops.composite: base clip_ops math_ops random_ops ops.operations.manually_defined: . ops_def
+ops.control.custom= ops: signature ops._grad: . grad_base ops._grad_experimental: . grad_base
+ops.auto_generate= ops.auto_generate: gen_ops_def gen_ops_prim
+ops.communication= mint.distributed: . distributed
+ops.operations= ops.deprecated ops.operations: array_ops comm_ops control_ops custom_ops debug_ops image_ops inner_ops
+    _inner_ops _grad_ops _quant_ops linalg_ops math_ops nn_ops other_ops random_ops sparse_ops spectral_ops
+nn= nn.loss.loss nn.wrap.grad_reducer nn.layer: . activation basic channel_shuffle combined container conv dense embedding
+    image math normalization padding pooling rnn_cells rnns thor_layer timedistributed transformer nn.grad: . cell_grad
+    nn.optim: ada_grad lamb lazyadam proximal_ada_grad sgd
+nn.probability.bijector= nn.probability.bijector: bijector exp gumbel_cdf invert power_transform scalar_affine softplus
+nn.probability.distribution= nn.probability.distribution: bernoulli beta categorical cauchy distribution exponential gamma
+    geometric gumbel half_normal laplace log_normal logistic normal poisson student_t transformed_distribution uniform
+numpy= numpy: array_creations array_ops dtypes fft logic_ops math_ops
+boost= boost: base boost boost_cell_wrapper grad_accumulation grad_freeze less_batch_normalization
+nn.mathematics= nn.sparse: . sparse
+nn.learning_rate_schedule= nn.dynamic_lr
+nn.step_parts= nn.wrap: cell_wrapper loss_scale
+profiler= profiler: common profiling profiler
+parallel._transformer= nn.transformer: . layers loss moe op_parallel_config transformer parallel._transformer: layers loss
+    moe op_parallel_config transformer
+nn.optim= nn.optim: optimizer adadelta adafactor adamax asgd ftrl lars rmsprop rprop
+mint.nn= mint.nn.layer: . activation basic conv normalization padding pooling
+mint.optim= mint.optim: adam adamw fused_adamw sgd
+experimental.optim= nn.optim_ex experimental.optim: optimizer adadelta adagrad adam adamax adamw asgd nadam radam rmsprop
+    rprop sgd
+dataset= dataset: core dataset.engine: . datasets datasets_standard_format datasets_text datasets_user_defined
+    datasets_audio datasets_vision samplers cache_client serializer_deserializer
+dataset._iterators= dataset.engine.iterators
+dataset.config= dataset.core.config
+dataset.debug= dataset.debug: debug_hook pre_defined_hook
+dataset._callbacks= dataset.callback: . ds_callback
+mindrecord= mindrecord: filewriter filereader mindpage config mindrecord.common: . exceptions
+dataset.transforms= dataset.transforms: transforms c_transforms py_transforms
+dataset.vision.py_transforms= dataset.vision.py_transforms_util
+dataset.vision= dataset.vision: transforms utils c_transforms
+dataset.audio= dataset.audio: transforms utils
+dataset.text= dataset.text: transforms utils
+train= nn.metrics train.callback: _backup_and_restore _checkpoint _early_stop _history _lambda_callback _loss_monitor
+    _lr_scheduler_callback _on_request_exit _reduce_lr_on_plateau _time_monitor
+train.train_thor= train.train_thor: convert_utils model_thor
+train.summary= train.summary: enums summary_record _summary_adapter
+train.metrics= nn.metrics: accuracy loss metric precision recall topk train.metrics: accuracy bleu_score confusion_matrix
+    cosine_similarity dice error fbeta hausdorff_distance loss mean_surface_distance metric occlusion_sensitivity perplexity
+    precision recall roc root_mean_square_surface_distance topk
+"""
+"""``home= path path package: name name``: modules whose names are those of `home`, alone and then in packages; ``.`` is the
+package itself. All are in `_PACKAGE`."""
 
 
-def _paths_of(text: str) -> Iterator[str]:
-    """Paths alone, then ``nn.optim: adam sgd`` for those in a package; ``.`` is the package."""
-    package = ""
-    for word in text.split():
-        if word.endswith(":"):
+def _homes(table: str) -> Iterator[tuple[str, str]]:
+    """Paths with their homes."""
+    home = package = ""
+    for word in table.split():
+        if word.endswith("="):
+            home, package = word[:-1], ""
+        elif word.endswith(":"):
             package = word[:-1]
         else:
-            yield f"{package}.{word}".strip(".")
+            yield f"{package}.{word}".strip("."), home
 
 
-HOMES = {f"{_PACKAGE}.{path}": home for home, paths in _PATHS_OF.items() for path in _paths_of(paths)}
+HOMES = {f"{_PACKAGE}.{path}": f"{_PACKAGE}.{home}".rstrip(".") for path, home in _homes(_PATHS)}
 """Full name of a path -> full name of the package that has its names."""
 
 
