@@ -16,6 +16,7 @@ import numpy as np
 import PIL.Image
 from run_samples import write_data
 
+import sporax.mindspore as ms
 from sporax.mindspore.mindrecord import FileWriter
 
 Maker = Callable[[Path, int], None]
@@ -75,10 +76,10 @@ def coco(folder: Path, copies: int, split: str = "train2017", suffix: str = "tra
     (folder / "annotations" / f"instances_{suffix}.json").write_text(text)
 
 
-def records(file: Path, copies: int, **columns: np.ndarray) -> None:
-    """A file of MindRecord whose columns have the first dimension of these arrays as rows."""
+def records(file: Path, copies: int, files: int = 1, **columns: np.ndarray) -> None:
+    """Files of MindRecord whose columns have the first dimension of these arrays as rows."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    writer = FileWriter(str(file), 1)
+    writer = FileWriter(str(file), files)
     kinds = {name: {"type": value.dtype.name, "shape": list(value.shape[1:])} for name, value in columns.items()}
     writer.add_schema(kinds, "made")
     rows = [{name: value[row] for name, value in columns.items()} for row in range(len(next(iter(columns.values()))))]
@@ -109,6 +110,21 @@ def translations(folder: Path, copies: int) -> None:
         columns[f"{part}_ids"] = drawn(12, 16, high=60, low=1 + len(columns))
         columns[f"{part}_mask"] = np.ones((12, 16), np.int32)
     records(folder / "made_16_00", copies, **columns)
+
+
+def guessed_words(folder: Path, copies: int) -> None:
+    """The same as eight files beside mindnlp's program, which takes weights of words for weights of classes: as many of both."""
+    columns = {"input_ids": drawn(24, 16, high=60), "input_mask": np.ones((24, 16), np.int32)}
+    columns |= {"segment_ids": np.zeros((24, 16), np.int32), "next_sentence_label": drawn(24, 1, high=2)}
+    columns |= {"masked_lm_positions": drawn(24, 8, high=16), "masked_lm_ids": drawn(24, 8, high=60, low=1)}
+    file = folder / "merge_and_save_mindrecord" / "bert_pretrain_data.mindrecord"
+    records(file, copies, files=8, **columns, masked_lm_weights=np.ones((24, 8), np.float32))
+    (folder / "outputs").mkdir()
+
+
+def nothing(folder: Path, copies: int) -> None:
+    """The program makes its data."""
+    folder.mkdir(parents=True)
 
 
 def tokens(folder: Path, copies: int, first: int = 0) -> None:
@@ -188,15 +204,69 @@ def signs(folder: Path, copies: int) -> None:
     (folder / "signs.txt").write_text("".join(lines))
 
 
+def traffic(folder: Path, copies: int) -> None:
+    """Speeds on five roads, whose map is a matrix."""
+    place = folder / "made"
+    place.mkdir(parents=True)
+    np.savetxt(place / "adj.csv", drawn(5, 5, high=2), delimiter=",")
+    np.savetxt(place / "feature.csv", drawn(37, 5, low=1), delimiter=",", header="a,b,c,d,e", comments="")
+
+
+def opinions(folder: Path, copies: int) -> None:
+    """Sentences of people who like a film, and of others."""
+    folder.mkdir(parents=True)
+    for name, word in (("rt-polarity.pos", "good"), ("rt-polarity.neg", "bad")):
+        lines = [f"film {number % 5} was {word} {'very ' * (number % 3)}and long\n" for number in range(8)]
+        (folder / name).write_text("".join(lines))
+
+
+def captchas(folder: Path, copies: int) -> None:
+    """Twelve pictures of words, by their numbers in a list."""
+    words = ["house", "tree", "stone", "river"]
+    lines = []
+    for number in range(12 * copies):
+        picture(folder / f"{number:03}.png", number // copies, 32, 100)
+        lines.append(f"{number:03}.png {number // copies % 4}\n")
+    (folder / "lexicon.txt").write_text("".join(f"{word}\n" for word in words))
+    (folder / "annotation_train.txt").write_text("".join(lines))
+
+
+def incomes(folder: Path, copies: int) -> None:
+    """People, by numbers, with what they earn and whether they are married."""
+    for part in ("train", "eval"):
+        people = drawn(12, 499, high=9, kind=np.float32) / 9
+        labels = {name: np.eye(2, dtype=np.float32)[drawn(12, high=2)] for name in ("income_labels", "married_labels")}
+        records(folder / f"{part}.mindrecord", copies, data=people, **labels)
+
+
+def sharp_pictures(folder: Path, copies: int) -> None:
+    """Twelve small pictures with sharper ones."""
+    columns = {
+        name: drawn(12, 1, 20 + add, 20, kind=np.float32)[:, :, :20] / 256 for add, name in enumerate(("lr", "hr"))
+    }
+    records(folder / "srcnn.mindrecord00", copies, **columns)
+
+
+def next_words(folder: Path, copies: int) -> None:
+    """Running text with its mask, and the table of words of a trained GPT-2."""
+    ids = drawn(12, 16, high=60)
+    records(folder / "made.mindrecord", copies, input_ids=ids, input_mask=np.ones((12, 16), np.int32), label_ids=ids)
+    table = np.random.RandomState(0).standard_normal((64, 32)).astype(np.float32)
+    ms.save_checkpoint(
+        [{"name": "gpt2_embedding_lookup.embedding_table", "data": ms.Tensor(table)}], str(folder / "gpt2.ckpt")
+    )
+
+
 @dataclass(frozen=True)
 class Program:
     """A program: `source` is the key of a checkout, `folder` of it holds `script`.
 
     `arguments` may name `{data}` and `{folder}`; `config` replaces entries of a YAML file of the program, by which the program
     gets the path of a changed copy as `{config}`; `on_eight` are further arguments where there are eight devices; `settings`
-    change arguments of the program's classes that it holds in its source; `package` is a checkout that it imports; `copies` is
-    how often ranks repeat a sample, 1 where all devices share the data of one; `why` says what of the wheel or of eight devices
-    cannot be.
+    change arguments of the program's classes that it holds in its source, `constants` its attributes; `package` is a checkout
+    that it imports; `copies` is how often ranks repeat a sample, 1 where all devices share the data of one; a program that reads
+    and writes beside itself runs in a copy of its folder, with the data in it (`in_copy`), where texts of the script are
+    `mended`; `why` says what of the wheel or of eight devices cannot be.
     """
 
     source: str
@@ -209,8 +279,12 @@ class Program:
     entries: dict[str, Any] = field(default_factory=dict)
     entries_on_eight: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    constants_on_eight: dict[str, Any] = field(default_factory=dict)
     package: str = ""
     copies: int = 8
+    in_copy: bool = False
+    mended: dict[str, str] = field(default_factory=dict)
     why: str = ""
 
 
@@ -236,6 +310,7 @@ PANGU = (
     "--eod_id 9 --optimizer_shard 0"
 )
 SCALE_1024 = {"mindspore.nn.wrap.loss_scale:DynamicLossScaleUpdateCell": {"loss_scale_value": 1024}}
+TRAINER = str(Path(__file__).with_name("_mindnlp_trainer.py").resolve())
 PROGRAMS = {
     "lenet": Program(
         "models",
@@ -604,5 +679,224 @@ PROGRAMS = {
         },
         copies=1,
         why="auto_parallel. Biases of keys have no gradient but rounding, which Adam scales up; all else 1.3e-2: float16",
+    ),
+    "mindnlp_bert_pretrain": Program(
+        "mindnlp",
+        "llm/pretrain/bert",
+        "run_pretrain.py",
+        guessed_words,
+        "--use_ascend True --jit True --do_train True --lr 1e-2 --warmup_steps 1 --train_batch_size 8 --epochs 1 --save_steps 2 "
+        "--do_load_ckpt False --config config/bert_config_small.json",
+        settings={
+            "src.config:BertConfig": {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2}
+            | {"num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 16},
+        },
+        in_copy=True,
+        mended={
+            "save_bert_small_checkpoint": "save_bert_min_checkpoint",
+            "BertConfig(args.config)": "BertConfig(output_attentions=True)",
+        }
+        | {"config.dataset_mindreocrd_dir": "''", "config.warmup_steps": "0"},
+        why="mistakes of the program are mended: a function and three settings that it lacks, and the path of a configuration "
+        "in place of its values; the wheel has no `ms_function`",
+    ),
+    "mindnlp_bert": Program(
+        "mindnlp",
+        "mindnlp/engine/trainer",
+        TRAINER,
+        nothing,
+        "bert",
+        "--distributed",
+        package="mindnlp",
+        copies=1,
+    ),
+    "mindnlp_bert_jit": Program(
+        "mindnlp",
+        "mindnlp/engine/trainer",
+        TRAINER,
+        nothing,
+        "bert_jit",
+        "--distributed",
+        package="mindnlp",
+        copies=1,
+    ),
+    "mindnlp_llama": Program(
+        "mindnlp",
+        "mindnlp/engine/trainer",
+        TRAINER,
+        nothing,
+        "llama",
+        "--distributed",
+        package="mindnlp",
+        copies=1,
+    ),
+    "mindnlp_llama_lora": Program(
+        "mindnlp",
+        "mindnlp/engine/trainer",
+        TRAINER,
+        nothing,
+        "llama_lora",
+        "--distributed",
+        package="mindnlp",
+        copies=1,
+        why="under the wheel mindnlp's `PeftModel` asks itself for ever",
+    ),
+    "tgcn": Program(
+        "models",
+        "research/cv/tgcn",
+        "train.py",
+        traffic,
+        "",
+        "--distributed True",
+        constants={
+            f"src.config:ConfigTGCN.{name}": value
+            for name, value in {
+                "data_path": "{data}",
+                "dataset": "made",
+                "hidden_dim": 8,
+                "epochs": 1,
+                "batch_size": 8,
+            }.items()
+        }
+        | {"src.config:ConfigTGCN.weight_decay": 0.0, "src.config:ConfigTGCN.save_best": False},
+        constants_on_eight={"src.config:ConfigTGCN.batch_size": 1},
+        copies=1,
+        why="float16 in the products of graphs by the program's choice; its loss is a sum",
+    ),
+    "textcnn": Program(
+        "models",
+        "research/nlp/textcnn",
+        "train.py",
+        opinions,
+        "--config_path {config} --data_path {data} --output_path out --device_target Ascend",
+        "",
+        "mr_config.yaml",
+        {"batch_size": 2, "epoch_size": 1, "word_len": 16, "vec_length": 8, "base_lr": 1e-2},
+        copies=1,
+        why="not distributed: one of the eight devices works",
+    ),
+    "crnn": Program(
+        "models",
+        "official/cv/CRNN",
+        "train.py",
+        captchas,
+        "--config_path {config} --train_dataset_path {data} --output_dir out --device_target Ascend",
+        "--run_distribute True",
+        "default_config.yaml",
+        {"batch_size": 4, "epoch_size": 1, "model_version": "V2", "hidden_size": 32},
+        why="float16 by the program's choice; equal losses, shifts of norms near 0",
+    ),
+    "mmoe": Program(
+        "models",
+        "research/recommend/mmoe",
+        "train.py",
+        incomes,
+        "--config_path {config} --data_path {data}/ --ckpt_path out/ --device_target Ascend",
+        "--run_distribute True",
+        "default_config.yaml",
+        {"batch_size": 4, "epoch_size": 1, "learning_rate": 0.01},
+        {"learning_rate": 0.008},
+        why="float16 by the program's choice, and its step divides by the number of ranks twice, which Adam undoes",
+    ),
+    "srcnn": Program(
+        "models",
+        "research/cv/srcnn",
+        "train.py",
+        sharp_pictures,
+        "--config_path {config} --data_path {data} --output_path out",
+        "--run_distribute True",
+        "config.yaml",
+        {"batch_size": 4, "epoch_size": 1},
+        why="gradients of eight devices are added up (`gradients_mean` is not set), which Adam undoes but for its `eps` of 1e-7",
+    ),
+    "dcgan": Program(
+        "models",
+        "research/cv/dcgan",
+        "train.py",
+        classes,
+        "--device_target Ascend --data_url {data}/train --train_url out",
+        "--run_distribute True",
+        constants={"src.config:dcgan_imagenet_cfg.batch_size": 4, "src.config:dcgan_imagenet_cfg.epoch_size": 1}
+        | {"src.config:dcgan_imagenet_cfg.feature_size": 8},
+        copies=1,
+        why="on Ascend it sets `device_num=1`: one of the eight devices works",
+    ),
+    "gpt2_finetune": Program(
+        "models",
+        "research/nlp/gpt2",
+        "run_language_model.py",
+        next_words,
+        "--device_id 0 --do_train true --do_eval false --train_data_file_path {data}/made.mindrecord "
+        "--load_pretrain_ckpt_path {data}/gpt2.ckpt",
+        settings={
+            "src.GPT2_model:GPT2Config": {"batch_size": 4, "seq_length": 16, "vocab_size": 64, "d_model": 32}
+            | {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 16}
+        }
+        | SCALE_1024,
+        copies=1,
+        why="not distributed: one of the eight devices works",
+    ),
+    "cflownets": Program(
+        "models",
+        "research/gflownets/cflownets",
+        "cfn_grid_final.py",
+        nothing,
+        "",
+        constants={
+            f"config:CONFIG.{name}": value
+            for name, value in {"batch_size": 4, "hidden_dim": 16, "max_frames": 6, "start_timesteps": 4}.items()
+        }
+        | {"config:CONFIG.sample_flow_num": 9, "config:CONFIG.critic_lr": 1e-3, "config:CONFIG.device_platform": "CPU"},
+        copies=1,
+        why="not distributed: one of the eight devices works; under NumPy 2.2, as later releases refuse its `math.cos`",
+    ),
+    "mindcv_functions": Program(
+        "mindcv",
+        "",
+        "train_with_func.py",
+        classes,
+        "--data_dir {data} --model resnet18 --batch_size 4 --epoch_size 1 --image_resize 32 --num_classes 3 --opt momentum "
+        "--scheduler constant --warmup_epochs 0 --ckpt_save_dir out --lr 0.01",
+        "--distribute",
+        why="statistics of four samples (BatchNorm) magnify rounding",
+    ),
+    "mindocr_rare": Program(
+        "mindocr",
+        "",
+        "tools/train.py",
+        written_words,
+        "--config {config} -o system.distribute=False",
+        "system.distribute=True",
+        "configs/rec/rare/rare_resnet34.yaml",
+        {
+            "system": {"amp_level": "O0", "val_while_train": False},
+            "model": {"neck": {"hidden_size": 32}, "head": {"hidden_size": 32}},
+            "optimizer": {"opt": "adam"},
+            "scheduler": {"num_epochs": 1, "warmup_epochs": 0, "decay_epochs": 1},
+            "train": {
+                "dataset": {
+                    "type": "RecDataset",
+                    "dataset_root": "{data}",
+                    "data_dir": "words",
+                    "label_file": "words.txt",
+                }
+                | {"shuffle": False},
+                "loader": {"batch_size": 4, "shuffle": False, "num_workers": 1},
+            },
+        },
+    ),
+    "mindformers_bloom": Program(
+        "mindformers",
+        "",
+        "run_mindformer.py",
+        words_alone,
+        MINDFORMER,
+        "--use_parallel True",
+        "configs/bloom/run_bloom_560m.yaml",
+        IN_THREE_STEPS
+        | {"model": {"model_config": SMALL | NO_DROPOUT | {"num_heads": 4, "checkpoint_name_or_path": ""}}},
+        {"runner_config": {"batch_size": 2}, "parallel_config": {"data_parallel": 2, "model_parallel": 4}},
+        copies=1,
+        why="biases of keys have no gradient but rounding, which Adam scales up; all else 8.5e-3",
     ),
 }

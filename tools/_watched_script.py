@@ -6,7 +6,8 @@ Problem: two frameworks draw other first weights, shuffle otherwise and drop oth
 each other. Method: before the script begins, the doors to chance are closed. Sources keep their order, random transforms become
 fixed ones, nothing is dropped, and the weights that an optimizer takes follow from their names. At the end the weights and the
 number of steps of every optimizer go into the file that the settings name. `arguments` of the settings replace arguments of
-classes where a script holds its sizes in its source: `{"src.utils:GPTConfig": {"num_layers": 2}}`.
+classes where a script holds its sizes in its source: `{"src.utils:GPTConfig": {"num_layers": 2}}`; `constants` replace its
+attributes, `{"src.config:Config.epochs": 1}`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import functools
 import importlib
 import inspect
 import json
+import random
 import runpy
 import sys
 import zlib
@@ -83,6 +85,10 @@ FIXED: dict[str, Callable[..., Any]] = {
 def close_the_doors() -> None:
     """Sources in their order, no random transform, no dropout."""
     ms.set_seed(1)
+    random.seed(1)
+    np.random.normal = lambda loc=0.0, scale=1.0, size=None: (
+        np.random.RandomState(1).standard_normal(size) * scale + loc
+    )
     for name, kind in {"int": int, "float": float, "object": object}.items():
         if name not in np.__dict__:  # NumPy's old names, which it has no more
             setattr(np, name, kind)
@@ -108,7 +114,8 @@ def on_the_cpu(arguments: Arguments) -> None:
 
 def named_value(name: str, value: np.ndarray) -> np.ndarray:
     """A value that follows from a Parameter's name and shape; constants and whole numbers stay."""
-    if not np.issubdtype(value.dtype, np.floating) or value.size == 1 or value.min() == value.max():
+    constant = value.min() == value.max() and (value.size > 1 or value.max() in (0, 1))
+    if not np.issubdtype(value.dtype, np.floating) or not value.ndim or constant:
         return value
     bound = float(np.sqrt(3 / max(1, np.prod(value.shape[1:]))))
     return np.random.RandomState(zlib.crc32(name.encode())).uniform(-bound, bound, value.shape).astype(value.dtype)
@@ -140,9 +147,15 @@ def main() -> None:
     if "sporax" not in str(ms.__file__):
         preset(ms.context, on_the_cpu, "set_context")
         ms.set_context = ms.context.set_context
+        importlib.import_module("mindspore._c_expression").Tensor = ms.Tensor  # releases up to 2.4 have it
     for place, values in settings["arguments"].items():
         module, name = place.split(":")
         preset(getattr(importlib.import_module(module), name), lambda bound, values=values: bound.update(values))
+    for place, value in settings["constants"].items():
+        module, path = place.split(":")
+        *owners, name = path.split(".")
+        owner = functools.reduce(getattr, owners, importlib.import_module(module))
+        owner.update({name: value}) if isinstance(owner, dict) else setattr(owner, name, value)
     optimizers = watch_optimizers()
     try:
         runpy.run_path(script, run_name="__main__")

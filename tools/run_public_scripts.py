@@ -47,6 +47,14 @@ def prepared(program: Program, run: str, sources: Path, place: Path) -> list[str
     if not data.exists():
         program.data(data, copies)
     home = sources / program.source / program.folder
+    if program.in_copy:
+        home = shutil.copytree(home, place / "program")
+        for file in data.iterdir():
+            (home / file.name).symlink_to(file)
+        text = (home / program.script).read_text()
+        for old, new in program.mended.items():
+            text = text.replace(old, new)
+        (home / program.script).write_text(text)
     config = place / "config.yaml"
     values = {"data": str(data), "config": str(config), "home": str(home)}
     if program.config:
@@ -58,7 +66,9 @@ def prepared(program: Program, run: str, sources: Path, place: Path) -> list[str
         for key, value in values.items():
             text = text.replace(f"{{{key}}}", value)
         config.write_text(text)
-    settings = {"weights": str(place / "weights.npz"), "arguments": program.settings}
+    constants = program.constants | (program.constants_on_eight if run == "eight" else {})
+    written = json.dumps({"arguments": program.settings, "constants": constants})
+    settings = {"weights": str(place / "weights.npz")} | json.loads(written.replace("{data}", str(data)))
     (place / "settings.json").write_text(json.dumps(settings))
     text = f"{program.arguments} {program.on_eight if run == 'eight' else ''}"
     return [str(home / program.script), *text.format(**values).split()]
@@ -74,10 +84,10 @@ def run_one(name: str, run: str, options: argparse.Namespace) -> None:
     command = [
         *([options.wheel] if run == "wheel" else start),
         str(HERE / "_watched_script.py"),
-        "settings.json",
+        str(place / "settings.json"),
         *script,
     ]
-    environment = {**os.environ, "GLOG_v": "3", "JAX_PLATFORMS": "cpu", "DEVICE_ID": "0"}
+    environment = {**os.environ, "GLOG_v": "3", "JAX_PLATFORMS": "cpu", "DEVICE_ID": "0", "PYTHONHASHSEED": "0"}
     if package := PROGRAMS[name].package:
         environment["PYTHONPATH"] = os.pathsep.join(
             [str(options.sources.resolve() / package), environment.get("PYTHONPATH", "")]
@@ -86,7 +96,13 @@ def run_one(name: str, run: str, options: argparse.Namespace) -> None:
     with (place / "output.txt").open("w") as output:
         try:
             code = subprocess.run(
-                command, cwd=place, env=environment, stdout=output, stderr=output, timeout=SECONDS, check=False
+                command,
+                cwd=place / "program" if PROGRAMS[name].in_copy else place,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                timeout=SECONDS,
+                check=False,
             ).returncode
         except subprocess.TimeoutExpired:
             code = -1
@@ -144,16 +160,17 @@ def main() -> None:
     parser.add_argument(
         "--wheel", help="python of an environment with MindSpore 2.10; without it, its results are read"
     )
-    parser.add_argument(
-        "--only", default="", help="programs with one of these texts in their names, separated by commas"
-    )
+    parser.add_argument("--only", default="", help="programs, or texts in their names, separated by commas")
     parser.add_argument("--runs", default=",".join(RUNS), help="of wheel,one,eight; others are read")
     parser.add_argument(
         "--write", type=Path, help="file for the summary, e.g. tools/public_scripts.json; other rows stay"
     )
     options = parser.parse_args()
     rows = json.loads(options.write.read_text()) if options.write and options.write.exists() else {}
-    for name in (name for name in PROGRAMS if any(text in name for text in options.only.split(","))):
+    texts = options.only.split(",")
+    for name in (
+        name for name in PROGRAMS if any(text in (name if text not in PROGRAMS else [name]) for text in texts)
+    ):
         for run in filter(None, options.runs.split(",")):
             if run != "wheel" or options.wheel:
                 run_one(name, run, options)

@@ -78,6 +78,14 @@ def test_an_error_of_sporax_in_the_script_is_the_scripts(write, run):
     assert done.stderr.endswith("SporaxValueError: x\n")
 
 
+def test_a_missing_name_is_told_at_the_scripts_line(write, run):
+    done = run("run", write("script.py", "import mindspore as ms\nlayer = ms.nn.Dnse\n"))
+    assert done.returncode == 1
+    assert "During handling" not in done.stderr
+    assert "layer = ms.nn.Dnse" in done.stderr
+    assert done.stderr.endswith("Did you mean 'Dense'?\n")
+
+
 def test_pytest_runs_with_the_alias(write, run):
     write(
         "test_it.py",

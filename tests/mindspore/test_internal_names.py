@@ -249,6 +249,37 @@ def test_names_at_their_inner_places():
     assert _set_cur_net(None) is None
 
 
+def test_names_that_mindnlp_sets():
+    from sporax.mindspore._c_expression import Tensor as InnerTensor
+    from sporax.mindspore.common._stub_tensor import StubTensor
+    from sporax.mindspore.context import K_CONTEXT
+
+    StubTensor.of_stubs = lambda tensor: tensor
+    assert InnerTensor is Tensor
+    assert not hasattr(Tensor, "of_stubs")
+    assert not isinstance(Tensor([1]), StubTensor)
+    with pytest.warns(UserWarning, match="the backend policy 'ge' changes nothing"):
+        K_CONTEXT.set_backend_policy("ge")
+
+
+def test_modules_of_distributions_are_attributes():
+    place = nn.probability.distribution.distribution
+    assert place.Distribution is nn.probability.distribution.Distribution
+    assert nn.probability.bijector.exp.Exp is nn.probability.bijector.Exp
+    assert ms.numpy.array_ops.expand_dims is ms.numpy.expand_dims
+
+
+def test_inner_primitives_are_in_ops_as_well():
+    x, weight, bias = (
+        Tensor(np.ones((2, 3), np.float32)),
+        Tensor(np.ones((4, 3), np.float32)),
+        Tensor(np.ones(4, np.float32)),
+    )
+    assert (ops.Dense()(x, weight, bias).asnumpy() == 4).all()
+    assert (ops.Dense()(x, weight).asnumpy() == 3).all()
+    assert sorted(ops.RandpermV2(0, 0, ms.int64)(5).asnumpy().tolist()) == [0, 1, 2, 3, 4]
+
+
 def test_wrappers_of_steps_are_listed():
     classes = {name for name in dir(nn.wrap) if isinstance(getattr(nn.wrap, name), type)}
     assert {"DynamicLossScaleUpdateCell", "TrainOneStepWithLossScaleCell", "PipelineCell", "WithLossCell"} <= classes

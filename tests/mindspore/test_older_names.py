@@ -241,6 +241,8 @@ def test_keywords_of_first_releases(mode):
         expected = ops.interpolate(image, size=(6, 8), mode="bilinear", align_corners=aligned)
         np.testing.assert_allclose(result.asnumpy(), expected.asnumpy(), rtol=1e-6)
     np.testing.assert_array_equal(ops.argmax(x, axis=1).asnumpy(), [3, 3, 3])
+    for product in (ops.dot, ops.matmul):
+        np.testing.assert_allclose(product(x1=x, x2=x.T).asnumpy(), x.asnumpy() @ x.asnumpy().T)
 
 
 def test_keywords_of_first_releases_that_cannot_be():

@@ -14,13 +14,17 @@ from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
-from sporax.mindspore._names.missing import answer_missing_names
+from sporax.mindspore._names.missing import answer_missing_names, homes
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 
 __all__ = ["MSContext", "cell_attr_register", "check_value_type", "get_broadcast_shape", "ms_ctx_param", "security"]
 
-answer_missing_names(__name__)
+answer_missing_names(__name__, homes("sporax.mindspore.common.tensor", "Tensor"))
+
+
+class StubTensor:
+    """`common._stub_tensor`: in releases before 2.7, a Tensor not yet computed. No Tensor is one, as in the 2.10 wheel."""
 
 
 _HINTS = frozenset(
@@ -63,6 +67,10 @@ class MSContext:
         """As `get_context`, with the same errors."""
         return self._hints.get(name, 0) if name in _HINTS else context.get_context(name)
 
+    def set_backend_policy(self, policy: str) -> None:
+        """Choose MindSpore's backend, such as 'ge' or 'ms': programs are XLA's, so a line says that it changes nothing."""
+        warnings.warn(f"For 'MSContext', the backend policy '{policy}' changes nothing: XLA compiles.", stacklevel=2)
+
     def get_ascend_soc_version(self) -> str:
         """Name of the Ascend chip: there is none."""
         return ""
@@ -70,6 +78,10 @@ class MSContext:
     def is_ascend_plugin_loaded(self) -> bool:
         """Whether operators of Ascend can run: they cannot."""
         return False
+
+
+K_CONTEXT = MSContext.get_instance()
+"""`context.K_CONTEXT`."""
 
 
 class _SettingNames:

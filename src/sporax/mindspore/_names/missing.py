@@ -39,6 +39,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from opcode import opmap
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NoReturn
@@ -164,8 +165,8 @@ class MissingNameError(SporaxAttributeError):
         self.name = name
         self.cell_path = ()
 
-    @property
-    def message(self) -> str:  # type: ignore[override]  # made when it is read, so it cannot be set
+    @cached_property
+    def message(self) -> str:  # type: ignore[override]  # made when it is read, unless it was set
         """What was requested, where to look, and the nearest name that is there."""
         return _message(*self.args)
 

@@ -29,121 +29,86 @@ from sporax.mindspore._names.missing import SUBMODULES, missing_name
 
 _PACKAGE = "sporax.mindspore"
 
-_PATHS_OF = {
-    "sporax.mindspore.hal": "hal.device hal.event hal.memory hal.stream",
-    "sporax.mindspore.runtime": "runtime.device runtime.event runtime.stream",
-    "sporax.mindspore.common.api": "graph graph.api common.jit_config",
-    "sporax.mindspore.common.dtype": "_c_expression.typing",
-    "sporax.mindspore.common.parameter": "nn.utils nn.utils.init",
-    "sporax.mindspore._c_expression": "_extends _extends.parse ops._primitive_cache ops._utils train._utils",
-    "sporax.mindspore.amp": "train.amp train.loss_scale_manager",
-    "sporax.mindspore": """
-        common.recompute common.mutable common.lazy_inline graph.lazy_inline graph.no_inline graph.mutable
-        parallel.checkpoint_transform parallel.transform_safetensors
-    """,
-    "sporax.mindspore.context": "parallel.algo_parameter_config",
-    "sporax.mindspore.parallel": "parallel.parameter_broadcast parallel.shard",
-    "sporax.mindspore.parallel._utils": """
-        parallel._auto_parallel_context parallel._cost_model_context parallel._ps_context parallel._tensor
-    """,
-    "sporax.mindspore.parallel.function": "parallel.function.reshard_func",
-    "sporax.mindspore.communication.management": "communication._comm_helper",
-    "sporax.mindspore.parallel.nn": "parallel.nn.parallel_cell_wrapper parallel.nn.parallel_grad_reducer",
-    "sporax.mindspore.ops": """
-        ops.primitive ops.functional_overload
-        ops.function ops.function.array_func ops.function.clip_func ops.function.comm_func ops.function.debug_func
-        ops.function.image_func ops.function.linalg_func ops.function.math_func
-        ops.function.nn_func ops.function.other_func ops.function.parameter_func ops.function.random_func
-        ops.function.sparse_func ops.function.sparse_unary_func ops.function.spectral_func ops.function.vmap_func
-        ops.composite.base ops.composite.clip_ops ops.composite.math_ops ops.composite.random_ops
-        ops.operations.manually_defined ops.operations.manually_defined.ops_def ops.op_info_register
-    """,
-    "sporax.mindspore.ops.control.custom": """
-        ops._grad ops._grad.grad_base ops._grad_experimental ops._grad_experimental.grad_base ops.signature
-    """,
-    "sporax.mindspore.ops.auto_generate": "ops.auto_generate.gen_ops_def ops.auto_generate.gen_ops_prim",
-    "sporax.mindspore.ops.communication": "mint.distributed mint.distributed.distributed",
-    "sporax.mindspore.ops.operations": """
-        ops.deprecated ops.operations.array_ops ops.operations.comm_ops ops.operations.control_ops ops.operations.custom_ops
-        ops.operations.debug_ops
-        ops.operations.image_ops ops.operations.inner_ops ops.operations._inner_ops ops.operations._grad_ops
-        ops.operations._quant_ops ops.operations.linalg_ops
-        ops.operations.math_ops ops.operations.nn_ops ops.operations.other_ops
-        ops.operations.random_ops ops.operations.sparse_ops ops.operations.spectral_ops
-    """,
-    "sporax.mindspore.nn": """
-        nn.layer nn.layer.activation nn.layer.basic nn.layer.channel_shuffle nn.layer.combined nn.layer.container nn.layer.conv
-        nn.layer.dense nn.layer.embedding nn.layer.image nn.layer.math nn.layer.normalization nn.layer.padding nn.layer.pooling
-        nn.layer.rnn_cells nn.layer.rnns nn.layer.thor_layer nn.layer.timedistributed nn.layer.transformer
-        nn.loss.loss nn.grad nn.grad.cell_grad nn.wrap.grad_reducer
-        nn.optim.ada_grad nn.optim.lamb nn.optim.lazyadam nn.optim.proximal_ada_grad nn.optim.sgd
-    """,
-    "sporax.mindspore.boost": """
-        boost.base boost.boost boost.boost_cell_wrapper boost.grad_accumulation boost.grad_freeze
-        boost.less_batch_normalization
-    """,
-    "sporax.mindspore.nn.mathematics": "nn.sparse nn.sparse.sparse",
-    "sporax.mindspore.nn.learning_rate_schedule": "nn.dynamic_lr",
-    "sporax.mindspore.nn.step_parts": "nn.wrap.cell_wrapper nn.wrap.loss_scale",
-    "sporax.mindspore.profiler": "profiler.common profiler.profiling profiler.profiler",
-    "sporax.mindspore.parallel._transformer": """
-        nn.transformer nn.transformer.layers nn.transformer.loss nn.transformer.moe nn.transformer.op_parallel_config
-        nn.transformer.transformer parallel._transformer.layers parallel._transformer.loss parallel._transformer.moe
-        parallel._transformer.op_parallel_config parallel._transformer.transformer
-    """,
-    "sporax.mindspore.nn.optim": """
-        nn.optim.optimizer nn.optim.adadelta nn.optim.adafactor nn.optim.adamax nn.optim.asgd nn.optim.ftrl nn.optim.lars
-        nn.optim.rmsprop nn.optim.rprop
-    """,
-    "sporax.mindspore.mint.nn": """
-        mint.nn.layer mint.nn.layer.activation mint.nn.layer.basic mint.nn.layer.conv mint.nn.layer.normalization
-        mint.nn.layer.padding
-        mint.nn.layer.pooling
-    """,
-    "sporax.mindspore.mint.optim": "mint.optim.adam mint.optim.adamw mint.optim.fused_adamw mint.optim.sgd",
-    "sporax.mindspore.experimental.optim": """
-        nn.optim_ex experimental.optim.optimizer experimental.optim.adadelta experimental.optim.adagrad experimental.optim.adam
-        experimental.optim.adamax experimental.optim.adamw experimental.optim.asgd experimental.optim.nadam
-        experimental.optim.radam experimental.optim.rmsprop experimental.optim.rprop experimental.optim.sgd
-    """,
-    "sporax.mindspore.dataset": """
-        dataset.engine dataset.engine.datasets dataset.engine.datasets_standard_format dataset.engine.datasets_text
-        dataset.engine.datasets_user_defined dataset.engine.datasets_audio dataset.engine.datasets_vision dataset.engine.samplers
-        dataset.core dataset.engine.cache_client dataset.engine.serializer_deserializer
-    """,
-    "sporax.mindspore.dataset._iterators": "dataset.engine.iterators",
-    "sporax.mindspore.dataset.config": "dataset.core.config",
-    "sporax.mindspore.dataset.debug": "dataset.debug.debug_hook dataset.debug.pre_defined_hook",
-    "sporax.mindspore.dataset._callbacks": "dataset.callback dataset.callback.ds_callback",
-    "sporax.mindspore.mindrecord": """
-        mindrecord.filewriter mindrecord.filereader mindrecord.mindpage mindrecord.config mindrecord.common
-        mindrecord.common.exceptions
-    """,
-    "sporax.mindspore.dataset.transforms": """
-        dataset.transforms.transforms dataset.transforms.c_transforms dataset.transforms.py_transforms
-    """,
-    "sporax.mindspore.dataset.vision.py_transforms": "dataset.vision.py_transforms_util",
-    "sporax.mindspore.dataset.vision": "dataset.vision.transforms dataset.vision.utils dataset.vision.c_transforms",
-    "sporax.mindspore.dataset.audio": "dataset.audio.transforms dataset.audio.utils",
-    "sporax.mindspore.dataset.text": "dataset.text.transforms dataset.text.utils",
-    "sporax.mindspore.train": """
-        nn.metrics
-        train.callback._backup_and_restore train.callback._checkpoint train.callback._early_stop train.callback._history
-        train.callback._lambda_callback train.callback._loss_monitor train.callback._lr_scheduler_callback
-        train.callback._on_request_exit train.callback._reduce_lr_on_plateau train.callback._time_monitor
-    """,
-    "sporax.mindspore.train.train_thor": "train.train_thor.convert_utils train.train_thor.model_thor",
-    "sporax.mindspore.train.summary": "train.summary.enums train.summary.summary_record train.summary._summary_adapter",
-    "sporax.mindspore.train.metrics": """
-        nn.metrics.accuracy nn.metrics.loss nn.metrics.metric nn.metrics.precision nn.metrics.recall nn.metrics.topk
-        train.metrics.accuracy  train.metrics.bleu_score train.metrics.confusion_matrix
-        train.metrics.cosine_similarity train.metrics.dice train.metrics.error train.metrics.fbeta
-        train.metrics.hausdorff_distance train.metrics.loss train.metrics.mean_surface_distance train.metrics.metric
-        train.metrics.occlusion_sensitivity train.metrics.perplexity train.metrics.precision train.metrics.recall
-        train.metrics.roc train.metrics.root_mean_square_surface_distance train.metrics.topk
-    """,
-}
-HOMES = {f"{_PACKAGE}.{path}": home for home, paths in _PATHS_OF.items() for path in paths.split()}
+_PATHS = """
+hal= hal: device event memory stream
+runtime= runtime: device event stream
+common.api= common.jit_config graph: . api
+common.dtype= _c_expression.typing
+common.parameter= nn.utils: . init
+_c_expression= common._stub_tensor train._utils _extends: . parse ops: _primitive_cache _utils
+amp= train: amp loss_scale_manager
+.= common: recompute mutable lazy_inline graph: lazy_inline no_inline mutable parallel: checkpoint_transform
+    transform_safetensors
+context= parallel.algo_parameter_config
+parallel= parallel: parameter_broadcast shard
+parallel._utils= parallel: _auto_parallel_context _cost_model_context _ps_context _tensor
+parallel.function= parallel.function.reshard_func
+communication.management= communication._comm_helper
+parallel.nn= parallel.nn: parallel_cell_wrapper parallel_grad_reducer
+ops= ops: primitive functional_overload op_info_register ops.function: . array_func clip_func comm_func debug_func fft_func
+    image_func linalg_func math_func nn_func other_func parameter_func random_func sparse_func sparse_unary_func
+    spectral_func vmap_func ops.composite: base clip_ops math_ops random_ops ops.operations.manually_defined: . ops_def
+ops.control.custom= ops: signature ops._grad: . grad_base ops._grad_experimental: . grad_base
+ops.auto_generate= ops.auto_generate: gen_ops_def gen_ops_prim
+ops.communication= mint.distributed: . distributed
+ops.operations= ops.deprecated ops.operations: array_ops comm_ops control_ops custom_ops debug_ops image_ops inner_ops
+    _inner_ops _grad_ops _quant_ops linalg_ops math_ops nn_ops other_ops random_ops sparse_ops spectral_ops
+nn= nn.loss.loss nn.wrap.grad_reducer nn.layer: . activation basic channel_shuffle combined container conv dense embedding
+    image math normalization padding pooling rnn_cells rnns thor_layer timedistributed transformer nn.grad: . cell_grad
+    nn.optim: ada_grad lamb lazyadam proximal_ada_grad sgd
+nn.probability.bijector= nn.probability.bijector: bijector exp gumbel_cdf invert power_transform scalar_affine softplus
+nn.probability.distribution= nn.probability.distribution: bernoulli beta categorical cauchy distribution exponential gamma
+    geometric gumbel half_normal laplace log_normal logistic normal poisson student_t transformed_distribution uniform
+numpy= numpy: array_creations array_ops dtypes fft logic_ops math_ops
+boost= boost: base boost boost_cell_wrapper grad_accumulation grad_freeze less_batch_normalization
+nn.mathematics= nn.sparse: . sparse
+nn.learning_rate_schedule= nn.dynamic_lr
+nn.step_parts= nn.wrap: cell_wrapper loss_scale
+profiler= profiler: common profiling profiler
+parallel._transformer= nn.transformer: . layers loss moe op_parallel_config transformer parallel._transformer: layers loss
+    moe op_parallel_config transformer
+nn.optim= nn.optim: optimizer adadelta adafactor adamax asgd ftrl lars rmsprop rprop
+mint.nn= mint.nn.layer: . activation basic conv normalization padding pooling
+mint.optim= mint.optim: adam adamw fused_adamw sgd
+experimental.optim= nn.optim_ex experimental.optim: optimizer adadelta adagrad adam adamax adamw asgd nadam radam rmsprop
+    rprop sgd
+dataset= dataset: core dataset.engine: . datasets datasets_standard_format datasets_text datasets_user_defined
+    datasets_audio datasets_vision samplers cache_client serializer_deserializer
+dataset._iterators= dataset.engine.iterators
+dataset.config= dataset.core.config
+dataset.debug= dataset.debug: debug_hook pre_defined_hook
+dataset._callbacks= dataset.callback: . ds_callback
+mindrecord= mindrecord: filewriter filereader mindpage config mindrecord.common: . exceptions
+dataset.transforms= dataset.transforms: transforms c_transforms py_transforms
+dataset.vision.py_transforms= dataset.vision.py_transforms_util
+dataset.vision= dataset.vision: transforms utils c_transforms
+dataset.audio= dataset.audio: transforms utils
+dataset.text= dataset.text: transforms utils
+train= nn.metrics train.callback: _backup_and_restore _checkpoint _early_stop _history _lambda_callback _loss_monitor
+    _lr_scheduler_callback _on_request_exit _reduce_lr_on_plateau _time_monitor
+train.train_thor= train.train_thor: convert_utils model_thor
+train.summary= train.summary: enums summary_record _summary_adapter
+train.metrics= nn.metrics: accuracy loss metric precision recall topk train.metrics: accuracy bleu_score confusion_matrix
+    cosine_similarity dice error fbeta hausdorff_distance loss mean_surface_distance metric occlusion_sensitivity perplexity
+    precision recall roc root_mean_square_surface_distance topk
+"""
+"""``home= path path package: name name``: modules whose names are those of `home`, alone and then in packages; ``.`` is the
+package itself. All are in `_PACKAGE`."""
+
+
+def _homes(table: str) -> Iterator[tuple[str, str]]:
+    """Paths with their homes."""
+    home = package = ""
+    for word in table.split():
+        if word.endswith("="):
+            home, package = word[:-1], ""
+        elif word.endswith(":"):
+            package = word[:-1]
+        else:
+            yield f"{package}.{word}".strip("."), home
+
+
+HOMES = {f"{_PACKAGE}.{path}": f"{_PACKAGE}.{home}".rstrip(".") for path, home in _homes(_PATHS)}
 """Full name of a path -> full name of the package that has its names."""
 
 

@@ -31,6 +31,7 @@ _HOMES = homes("sporax.ir.config.parallel_config", "ParallelMode") | homes_in(
 )
 # MindSpore's module has them under these names too.
 _PRIVATE = {f"_{name}": _HOMES[name] for name in _HOMES if name.endswith("et_auto_parallel_context")}
+_PRIVATE |= homes("sporax.mindspore._c_expression", "K_CONTEXT")
 
 __all__ = [*_HOMES]
 __getattr__, __dir__ = door(__name__, _HOMES, unlisted=_PRIVATE)

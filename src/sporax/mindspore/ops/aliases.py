@@ -49,6 +49,7 @@ _METHOD_ALIASES = {"true_divide": "div", "ndimension": "dim", "nelement": "numel
 # Keywords that MindSpore has renamed since its first releases: function, old name = new name.
 _OLDER = {
     "amax": {"keep_dims": "keepdims"}, "amin": {"keep_dims": "keepdims"}, "argmax": {"axis": "dim"},
+    "dot": {"x1": "input", "x2": "other"}, "matmul": {"x1": "input", "x2": "other"},
     "norm": {"axis": "dim", "p": "ord", "keep_dims": "keepdim"},
 }  # fmt: skip
 # Methods that write their result to the Tensor itself.

@@ -16,6 +16,7 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
 
+__path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 __all__ = ["Bijector", "PowerTransform", "Exp", "ScalarAffine", "Softplus", "GumbelCDF", "Invert"]
 
 answer_missing_names(__name__)

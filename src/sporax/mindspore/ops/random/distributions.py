@@ -306,7 +306,7 @@ def _permutation(key: Array, n: int, dtype: DType) -> Array:
     return jax.random.permutation(key, n).astype(dtype.np_dtype)
 
 
-@operator(function="randperm", composed=True)
+@operator("RandpermV2(seed, offset, dtype)", function="randperm", composed=True)
 def randperm(n: int, seed: int = 0, offset: int = 0, dtype: DType = dtypes.int64) -> Any:
     """The numbers 0 to n - 1 in random order; seeds other than 0 name a stream."""
     size = check.shape("randperm", n, "n") if isinstance(n, Tensor | tuple) else (n,)
