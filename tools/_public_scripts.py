@@ -848,7 +848,7 @@ PROGRAMS = {
         }
         | {"config:CONFIG.sample_flow_num": 9, "config:CONFIG.critic_lr": 1e-3, "config:CONFIG.device_platform": "CPU"},
         copies=1,
-        why="not distributed: one of the eight devices works; under NumPy 2.2, as later releases refuse its `math.cos`",
+        why="not distributed: one of the eight devices works; under NumPy 2.2, its `math.cos` of an array fails under later ones",
     ),
     "mindcv_functions": Program(
         "mindcv",

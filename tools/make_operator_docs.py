@@ -108,9 +108,10 @@ def dtypes(target: Any) -> str:
         source = inspect.getsource(getattr(target, "kernel", target))
     except (OSError, TypeError):
         return ""
-    if "check.floating(" in source or "_matrices(" in source:
+    if "check.floating(" in source or "_matrices(" in source or ": check.Float" in source:
         return "floating"
-    return "integer" if "check.integral(" in source and "input" in source.split("check.integral(")[1][:30] else ""
+    called = "check.integral(" in source and "input" in source.split("check.integral(")[1][:30]
+    return "integer" if called or re.search(r"input\w*: check\.Int", source) else ""
 
 
 def states_dims(name: str) -> bool:
