@@ -184,8 +184,8 @@ class Nothing:
     def job(self, name):
         return {}
 
-    def pods(self, name):
-        return ["job-worker-0"]
+    def pod_bodies(self, name):
+        return [{"metadata": {"name": "job-worker-0"}}]
 
     def close(self):
         pass

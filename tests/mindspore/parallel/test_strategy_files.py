@@ -106,14 +106,16 @@ def test_what_the_files_say(tmp_path):
 
 
 def test_a_message_is_mindspores_byte_for_byte(tmp_path):
-    """Of x (16, 32) cut (2, 1) and w (32, 64) cut (1, 4) on 8 devices; MindSpore wrote these items."""
+    """Of x (16, 32) cut (2, 1) and w (32, 64) cut (1, 4) on 8 devices; MindSpore wrote these items, but for the whole shape."""
     path = tmp_path / "plan.ckpt"
     planned(make_step(((2, 1), (1, 4)), ((2, 4), (4, 1)), strategy_ckpt_save_file=str(path)))
     content = path.read_bytes()
     minus_one = b"\x08" + b"\xff" * 9 + b"\x01"
     tail = b"\x1a\x00\x22\x00\x28\x00\x30\x00\x38\x00"  # nothing of parts, offsets, fields, optimizer shards
+    whole = b"\x7a\x04\x08\x10\x08\x20"  # field 15, which MindSpore's reader leaves out: 16, 32
     assert b"\x12\x1b\x0a\x09MatMul_up\x12\x0e\x08\x00\x12\x04\x08\x02\x08\x01\x12\x04\x08\x01\x08\x04" in content
-    assert b"\x1a\x25\x0a\x02up\x12\x1f\x0a\x04\x08\x02\x08\x04\x12\x0d" + minus_one + b"\x08\x00" + tail in content
+    layout = b"\x0a\x04\x08\x02\x08\x04\x12\x0d" + minus_one + b"\x08\x00" + tail + whole
+    assert b"\x1a\x2b\x0a\x02up\x12\x25" + layout in content
     again = planned(make_step(strategy_ckpt_load_file=str(path)))
     assert parameter_layouts(again)["down"].slice_shape == [8, 8]
 

@@ -131,6 +131,7 @@ ALIASES = {
     "BartlettWindow": "bartlett_window", "BlackmanWindow": "blackman_window", "HammingWindow": "hamming_window",
     "UpsampleNearest3D": "interpolate", "UpsampleTrilinear3D": "interpolate", "BatchNorm": "batch_norm_eval",
     "NPUClearFloatStatusV2": "NPUClearFloatStatus", "NPUGetFloatStatusV2": "NPUGetFloatStatus", "DumpGradient": "TensorDump",
+    "RandpermV2": "randperm",
 }  # fmt: skip
 """Classes whose messages name the public operator or function that they are."""
 

@@ -58,7 +58,7 @@ def _layout(entry: Mapping[str, Any]) -> bytes:
         message(3, _dims(entry.get("param_split_shape", ()))),
         message(4, _dims(entry.get("indices_offset", ()))),
     )
-    shape = message(15, _dims(entry["tensor_shape"])) if "tensor_shape" in entry else b""
+    shape = message(15, _dims(entry["tensor_shape"])) if entry.get("tensor_shape") else b""
     return b"".join(parts) + b"".join(number(field, entry[key]) for field, key in numbers) + shape
 
 
