@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax.extend.core import Var, jaxpr_as_fun
 
+import sporax
 from sporax.lowering.ingest.ingest import ingest
 from sporax.lowering.jax_versions import computed_on, known_params, scan_numbers, scan_params
 from sporax.lowering.marks.host_transfer import runs_on_host
@@ -96,3 +97,16 @@ def test_work_and_its_derivative_are_computed_at_a_place():
     assert there[:2] == ["sin", "cos"]
     assert "mul" in there
     assert str(program.jaxpr.eqns[0].primitive.name) == "cos"
+
+
+@pytest.mark.skipif(not hasattr(jax.lax, "polynomial"), reason="JAX 0.12 has polynomials as an operator")
+def test_polynomials_are_cut_along_their_elements_and_not_along_terms_of_a_sum():
+    """Products summed over devices are summed before: a polynomial is not linear, and its constant would count once per device."""
+
+    def step(w, x):
+        return jax.lax.polynomial(x @ w, (1.0, 0.5, 2.0))
+
+    w, x = np.linspace(-1, 1, 256, dtype="f").reshape(16, 16), np.linspace(-1, 1, 512, dtype="f").reshape(32, 16)
+    for rows in ((8, 1), (1, 8)):
+        planned = sporax.plan(step, w, x, devices=8, hardware="cpu", fixed={1: rows})
+        np.testing.assert_allclose(planned.function()(w, x), step(w, x), rtol=1e-5, atol=1e-5)
