@@ -16,7 +16,7 @@ from jax.ad_checkpoint import checkpoint_name
 import sporax
 from sporax.ir.hardware import load_profile
 from sporax.planner import peak_bytes
-from sporax.runtime.devices.agreed_plan import device_bytes
+from sporax.runtime.planned.compiled_plans import device_bytes
 
 PROFILES = ("cpu", "h100", "tpu-v5p", "ascend910", "own")
 MODES = ("dynamic", "ilp", "recursive", "propagation", "repeated_blocks")
@@ -314,6 +314,19 @@ def test_memory_of_what_is_converted_to_float32_is_that_of_the_compiled_program(
     planned = sporax.plan(network, *arguments, devices=8, hardware="cpu", fixed={1: (4, 1)})
     compiled = device_bytes(planned.jitted(()).lower(*arguments).compile())
     assert peak_bytes(planned.result) == pytest.approx(compiled, rel=0.02)
+
+
+def test_stacks_of_two_loops_are_those_of_the_compiled_program():
+    """The second one's stack is there while the first loop runs."""
+
+    def step(x, ws):
+        h, first = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), h), x, ws)
+        return first.sum(), jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), h), h * 2, ws)[1].sum()
+
+    arguments = jax.ShapeDtypeStruct((512, 64), jnp.float32), jax.ShapeDtypeStruct((8, 64, 64), jnp.float32)
+    planned = sporax.plan(step, *arguments, devices=1, hardware="cpu")
+    compiled = device_bytes(planned.jitted(()).lower(*arguments).compile())
+    assert peak_bytes(planned.result) == pytest.approx(compiled, rel=0.05)
 
 
 @pytest.mark.parametrize("donated", [(), (0,)])

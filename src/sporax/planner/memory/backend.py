@@ -5,14 +5,10 @@ Problem: which arrays are in memory depends on what the compiler fuses, in which
 Method: a `Backend` turns the events of a step into a `KernelSchedule`; `peak` knows nothing else of a compiler. It takes the
 backend of the hardware (`peak.backend_of`): `xla_cpu` for CPUs, `plain` for all other devices.
 
-Which reductions the compiler combines into one all-reduce.
-
-Problem: a combined all-reduce starts when its last operand exists, so all operands, and then all results, are live
-together. In data-parallel training these are twice the gradients.
-
-Method: as XLA's all-reduce combiner: reductions over the same devices that do not depend on each other become one. A
-reduction that is one of several moves of a tensor is combined as well, so the gathers after it can all start at the
-same time.
+Backends share the order of kernels (`in_order`) and the combiner of all-reduces (`combined_all_reduces`). A combined one starts
+when its last operand exists, so all operands, and then all results, are live together: in data-parallel training twice the
+gradients. As in XLA, reductions over the same devices that do not depend on each other become one; a reduction that is one of
+several moves of a tensor is combined as well, so the gathers after it can all start at the same time.
 """
 
 from __future__ import annotations
@@ -166,6 +162,7 @@ class KernelSchedule:
         fixed: arrays that nothing is written over.
         copied: arguments that are copied at the start, since the result that replaces them may come before a reader; and
             that result.
+        early_stacks: whether what loops stack is there, as zeros, from the start of the program on.
     """
 
     sizes: Sequence[int]
@@ -173,6 +170,7 @@ class KernelSchedule:
     kernels: Sequence[Kernel]
     fixed: frozenset[int] = frozenset()
     copied: Mapping[int, int] = field(default_factory=dict)
+    early_stacks: bool = False
 
 
 class Backend(Protocol):

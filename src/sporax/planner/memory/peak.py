@@ -270,7 +270,7 @@ class _LiveRanges:
         self.timeline = timeline
         step = backend.compiled(timeline)
         self.sizes, self.number, self.kernels = step.sizes, step.number, step.kernels
-        self.fixed, self.copied = step.fixed, step.copied
+        self.fixed, self.copied, self.early_stacks = step.fixed, step.copied, step.early_stacks
         self.results = results_of(timeline, self.number)
         self.inputs = [self.number[value] for value in timeline.inputs]
         self.replaced = replaced_by(timeline, self.number)
@@ -305,7 +305,7 @@ class _LiveRanges:
         return begin, end
 
     def _through_loops(self, begin: dict[int, int], end: dict[int, int]) -> None:
-        """What a loop reads in every round is there until its end, and what it stacks is there from its start on."""
+        """What a loop reads in every round is there until its end, and what it stacks is there from its start on, or earlier."""
         inside: dict[tuple[object, ...], list[int]] = {}
         for number, kernel in enumerate(self.kernels):
             for depth in range(len(kernel.loops)):
@@ -318,7 +318,8 @@ class _LiveRanges:
             carried = set[int]().union(*(root.outdated for root in roots))
             entering = set[int]().union(*(kernel.reads for kernel in kernels)) - made - carried
             end.update({array: max(end[array], last) for array in entering})
-            since = first if len(loops) > 1 else 0
+            # Zeros wait for nothing: compilers that run what can run make them first, but those inside of a loop in its round.
+            since = 0 if self.early_stacks and len(loops) == 1 else first
             begin.update({root.writes[0]: min(begin[root.writes[0]], since) for root in roots if root.edge == STACK})
 
     def _in_place(self, reusing: Set[int]) -> dict[int, int]:

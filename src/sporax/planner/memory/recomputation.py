@@ -87,7 +87,11 @@ class RecomputeDecision:
     trials: Mapping[Levels, RecomputeOutcome]
 
     def notes(self, paths: Sequence[str]) -> list[str]:
-        """Why it was chosen: what is computed again, and what the uniform choices would need and take."""
+        """Why it was chosen: what is computed again, and what the uniform choices would need and take.
+
+        Args:
+            paths: of the blocks.
+        """
         own = self.trials[self.levels]
         parts = []
         for level in Level:

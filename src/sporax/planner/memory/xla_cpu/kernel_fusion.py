@@ -20,6 +20,7 @@ Method: as XLA for CPUs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
@@ -59,12 +60,12 @@ class XlaCpu:
         kernels = kernels_of(instructions, results)
         copied = copied_arguments(kernels, replaced_by(timeline, number))
         sizes = [array.num_bytes for array in instructions.arrays]
-        return KernelSchedule(sizes, number, kernels, frozenset(instructions.rigid), copied)
+        return KernelSchedule(sizes, number, kernels, frozenset(instructions.rigid), copied, early_stacks=True)
 
 
 def of_jaxlib(version: str) -> XlaCpu:
     """The compiler that this version of jaxlib has, which is the one that predictions for CPUs are about."""
-    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
     return XlaCpu(frozenset(["bfloat16"]) if numbers >= (0, 11, 2) else frozenset())
 
 
@@ -73,7 +74,11 @@ XLA_CPU = of_jaxlib(metadata.version("jaxlib"))
 
 
 def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[Kernel]:
-    """The kernels of a program, in the order in which they run."""
+    """The kernels of a program, in the order in which they run.
+
+    Args:
+        results: arrays that are handed out.
+    """
     fusion = _Fusion(instructions, frozenset(results))
     kernels = fusion.run()
     rank = fusion.depth_first(results)
