@@ -42,6 +42,7 @@ _DEFINITION_POLL_SECONDS = 1.0
 _IDENTITY: Any = (
     "sporax-operator"  # unused without peering; kopf's own needs a user name, which no container has to give
 )
+# What kopf finds each kind by.
 _WATCHED = {
     names.KIND: (names.GROUP, names.VERSION, names.PLURAL),
     POD: ("", "v1", "pods"),

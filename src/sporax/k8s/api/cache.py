@@ -48,7 +48,8 @@ class JobCache:
 
     def job(self, key: JobKey) -> Body | None:
         """A job; None if there is none."""
-        return next(iter(self._there(key, names.KIND)), None)
+        entry = self._objects.get(key, {}).get((names.KIND, key.name))
+        return None if entry is None else entry.value
 
     def pods(self, key: JobKey) -> list[Pod]:
         """Every pod with a job's label."""
@@ -60,9 +61,12 @@ class JobCache:
 
     def put(self, kind: str, body: Content) -> None:
         """Enter an object of a kind that was seen or written."""
-        # The field is long, and nothing reads it.
-        metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
-        self._enter(kind, body, read_pod(body) if kind == POD else {**body, "kind": kind, "metadata": metadata})
+        if kind == POD:
+            self._enter(kind, body, read_pod(body))
+        else:
+            # The field is long, and nothing reads it.
+            metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+            self._enter(kind, body, {**body, "kind": kind, "metadata": metadata})
 
     def remove(self, kind: str, body: Content) -> None:
         """An object was deleted, and was this then."""

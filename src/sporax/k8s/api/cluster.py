@@ -329,10 +329,9 @@ class KubernetesCluster:
         now = time.monotonic()
         # Asked seldom: a look at one job must not cost two more requests.
         if self._gang_asked_at is None or now - self._gang_asked_at > _GANG_MEMORY_SECONDS:
-            self._gang, self._gang_asked_at = None, now
-            for gang, resource in _GANGS.items():
-                if self._gang is None and await unless(self._knows(resource), NOT_FOUND):
-                    self._gang = gang
+            found = [gang for gang, resource in _GANGS.items() if await unless(self._knows(resource), NOT_FOUND)]
+            # Written after the answers: looks at other jobs go on meanwhile, and a question that failed is asked again.
+            self._gang, self._gang_asked_at = next(iter(found), None), now
         return self._gang
 
     async def _read(self, resource: Resource, namespace: str, name: str) -> Body | None:
