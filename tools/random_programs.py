@@ -46,7 +46,7 @@ from sporax.base.errors import SporaxError, SporaxRuntimeError
 from sporax.ir.hardware import load_profile
 from sporax.planner import peak_bytes
 from sporax.planner.plan_check import check_plan
-from sporax.runtime.devices.agreed_plan import device_bytes
+from sporax.runtime.planned.compiled_plans import device_bytes
 
 MODES = ("dynamic", "ilp", "recursive", "propagation", "repeated_blocks")
 BY_FILE = "by file"

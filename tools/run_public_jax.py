@@ -139,7 +139,7 @@ def run_small(step: Any, outcome: Outcome) -> None:
 
     import sporax
     from sporax.planner import peak_bytes
-    from sporax.runtime.devices.agreed_plan import device_bytes
+    from sporax.runtime.planned.compiled_plans import device_bytes
 
     args = step.make()
     with timed(outcome, "plan_seconds"):

@@ -27,7 +27,7 @@ from jax.sharding import PartitionSpec as P
 
 import sporax
 from sporax.planner import peak_bytes
-from sporax.runtime.devices.agreed_plan import device_bytes
+from sporax.runtime.planned.compiled_plans import device_bytes
 
 WITHIN, SHARE, LEAST_BYTES = 0.10, 0.95, 1_000_000
 MODES = ("dynamic", "recursive", "propagation")

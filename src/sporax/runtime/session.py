@@ -69,7 +69,7 @@ class StepRecorder(Protocol):
 
 
 class SimulatedRank(Protocol):
-    """A rank whose programs are compiled and not run (`runtime.process.dry_run_report`)."""
+    """A rank whose programs are compiled and not run (`runtime.process.dry_run`)."""
 
     level: int
 

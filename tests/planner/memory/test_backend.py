@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec as P
 
 import sporax
 from sporax.planner import peak_bytes
-from sporax.runtime.devices.agreed_plan import device_bytes
+from sporax.runtime.planned.compiled_plans import device_bytes
 
 MESH = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
 

@@ -19,7 +19,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import Role
 from sporax.planner import peak_bytes
 from sporax.planner.cost import cost_of
-from sporax.runtime.devices.agreed_plan import device_bytes
+from sporax.runtime.planned.compiled_plans import device_bytes
 
 RNG = np.random.default_rng(0)
 

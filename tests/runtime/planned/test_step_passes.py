@@ -16,9 +16,9 @@ from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.report.summarize import summarize
 from sporax.runtime.devices import agreed_plan
-from sporax.runtime.devices.agreed_plan import CompiledPlans, device_bytes
 from sporax.runtime.devices.global_view import Argument
 from sporax.runtime.planned import step_passes
+from sporax.runtime.planned.compiled_plans import CompiledPlans, device_bytes
 from sporax.runtime.planned.step import PlannedStep
 from sporax.runtime.planned.step_passes import FIRST_PASSES, STEP_PASSES, TRIAL_PASSES, StepState, run_passes
 from sporax.runtime.session import SESSION
@@ -30,7 +30,7 @@ def state(**config):
     settings = PlanSettings(ParallelConfig(**{"device_num": 8, "parallel_mode": "semi_auto_parallel", **config}))
     arguments = (Argument(Role.PARAMETER, "w", jnp.asarray(W), trainable=True), Argument(Role.DATA, "input 0", X))
     jaxpr = jax.make_jaxpr(lambda w, x: [w - 0.1 * (x.T @ (x @ w))])(W, X)
-    return StepState("update", jaxpr, arguments, 1, settings)
+    return StepState(name="update", jaxpr=jaxpr, arguments=arguments, num_updated=1, settings=settings)
 
 
 def searched():

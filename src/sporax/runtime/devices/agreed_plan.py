@@ -1,37 +1,25 @@
-"""One plan for all processes: rank 0 searches, and the others receive what it has found.
+"""One plan for all processes, which outlives them: rank 0 searches, or reads what an earlier run has found, and sends it on.
 
-Problem: a search that runs out of time may end anywhere, so processes that search by themselves may end with different plans.
+Problem 1: a search that runs out of time may end anywhere, so processes that search by themselves may end with different plans.
+Method (`agreed_plan`): rank 0 sends its whole result, or its error, as bytes through broadcasts: the only channel that all ranks
+surely have. The library below would take ranks for stuck that wait inside of one broadcast for as long as a search may last. So
+rank 0 searches in a thread, and tells the others every second that it is still busy. Broadcasts are those of the job's ranks; in
+a job of plain JAX, which has joined none, they are JAX's own over all devices.
 
-Method: rank 0 sends its whole result, or its error, as bytes through broadcasts: the only channel that all ranks surely have. The
-library below would take ranks for stuck that wait inside of one broadcast for as long as a search may last. So rank 0 searches in
-a thread, and tells the others every second that it is still busy. Broadcasts are those of the job's ranks; in a job of plain JAX,
-which has joined none, they are JAX's own over all devices.
-
-Plans that outlive the process: what a search has found is stored next to the compiled programs.
-
-Problem: a search takes seconds, and a second run of a script asks for the plan of the first.
-Method: a file for each request, named by the key of all that the plan depends on (`planner.request_text`), version included. It
-has the plan as text behind a line with the key and a checksum, and appears in one step. A plan that a compiler was asked about
-depends on the version of JAX, too. A file that is damaged, or not ours, is ignored, and one line says so. The process that
-searches for all others (`agreed_plan`) reads and writes.
-
-What plans need once they are compiled: the `Measure` of the planner, where the devices of a plan are at hand.
-
-Problem: a predicted peak is a few percent off, and a limit that the user sets must hold for the program that runs.
-
-Method: the planner asks for plans near the limit alone. Such a plan is lowered and compiled as the step will be, and XLA's memory
-analysis is read. The last compiled program is stored, so that the step that runs is not compiled a second time.
+Problem 2: a search takes seconds, and a second run of a script asks for the plan of the first.
+Method (`stored_or_made`): a file for each request, next to the compiled programs, named by the key of all that the plan depends
+on (`planner.request_text`), versions included. It has the plan as text behind a line with the key and a checksum, and appears in
+one step. A plan that a compiler was asked about depends on the version of JAX, too. A file that is damaged, or not ours, is
+ignored, and one line says so.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +29,6 @@ from jax.experimental import multihost_utils
 
 from sporax.base import errors
 from sporax.base.atomic_file import atomic_write
-from sporax.ir.plan import Plan
 from sporax.planner import Measure, PlanRequest, PlanResult, make_plan, received, remembered, request_key
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
@@ -221,56 +208,3 @@ def _broadcast(array: np.ndarray) -> np.ndarray:
         return np.asarray(multihost_utils.broadcast_one_to_all(array))
     (everywhere,) = collectives.run(collectives.Broadcast(groups.find(None)), jnp.asarray(array))
     return np.asarray(everywhere)
-
-
-Compiled = tuple[Any, Any]
-"""A step, or the jitted function, under a plan; and its compiled program."""
-
-
-class CompiledPlans:
-    """Compiles plans, and stores the program of the last one.
-
-    Args:
-        compiled: under a plan; None where what XLA says of it is not the memory of the device.
-    """
-
-    def __init__(self, compiled: Callable[[PlanResult], Compiled | None]) -> None:
-        self._compiled = compiled
-        self._last: tuple[Plan, Compiled] | None = None
-
-    def measure(self, result: PlanResult) -> int | None:
-        """Bytes that a compiled plan needs on one device; None where they are not known."""
-        compiled = self._compiled(result)
-        if compiled is None:
-            return None
-        self._last = result.plan, compiled
-        return device_bytes(compiled[1])
-
-    def of(self, plan: Plan) -> Compiled | None:
-        """What was compiled under a plan, if that was the last one."""
-        return self._last[1] if self._last is not None and self._last[0] is plan else None
-
-
-def device_bytes(executable: Any) -> int | None:
-    """Bytes that a compiled program needs on each device; None where its compiler does not say."""
-    needs = executable.memory_analysis()
-    if needs is None:
-        return None
-    # What reuses the buffer of an argument is counted among arguments and among results.
-    total = needs.argument_size_in_bytes + needs.output_size_in_bytes + needs.temp_size_in_bytes
-    return int(total - needs.alias_size_in_bytes)
-
-
-def can_compile_for_limit(request: PlanRequest) -> bool:
-    """Whether a plan can be compiled here for the devices it is for, and the user has set a limit that it must keep."""
-    settings = request.settings
-    has_limit = settings.asked_bytes or settings.max_device_bytes or "device_memory_capacity" in settings.cost.changed
-    return bool(has_limit) and devices_are_local(request)
-
-
-def devices_are_local(request: PlanRequest) -> bool:
-    """Whether this process alone drives the devices of a plan, and steps are run and not only planned."""
-    if SESSION.plan_only or SESSION.plans_all or dry_run.active() or jax.process_count() > 1:
-        return False
-    is_platform = request.profile.platform == jax.default_backend()
-    return is_platform and max(request.mesh.ranks, default=0) < jax.device_count()

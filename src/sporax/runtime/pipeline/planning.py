@@ -55,6 +55,7 @@ def plan_pipeline(
 
     Args:
         unsharded_parameters: names of those that optimizer parallelism shall not shard.
+        plan_of: plans a chunk.
         hosts: says of a pipeline with everything on the devices which arguments are in host memory between steps.
         checkpoints_wait: whether what is kept for recomputed Cells waits for the backward pass in host memory.
 

@@ -226,6 +226,14 @@ class _Compiler:
         # With one process JAX's own order of programs is enough.
         self.line = stage_transfer.Line() if processes.several() else None
         self.meshes = [jax_mesh(chunk.plan.mesh) for chunk in planned.chunks]
+        # Of each chunk's inputs, by tensor.
+        self.shardings = [
+            {
+                entry.tensor: sharding_of(place, chunk.plan.mesh)
+                for entry, place in zip(chunk.chunk.step.graph.inputs, chunk.plan.inputs, strict=True)
+            }
+            for chunk in planned.chunks
+        ]
         self.drivers = [{device.process_index for device in mesh.devices.flat} for mesh in self.meshes]
         self.numbers: dict[Key, int] = {}
         self.instructions: list[StageInstruction] = []
@@ -302,7 +310,7 @@ class _Compiler:
                     continue
                 # Between micro batches' tasks a value arrives once per micro batch, in the update once per step.
                 arrives = Slot("received" if micro >= 0 else "arrived", slot.number)
-                sharding = self._shardings(reader)[slot.number]
+                sharding = self.shardings[reader][slot.number]
                 spec = self.planned.chunks[chunk].chunk.step.graph.tensors[slot.number]
                 # What is sent is no partial sum any more.
                 origin = sharding_of(place.complete(), program.plan.mesh)
@@ -394,31 +402,20 @@ class _Compiler:
                 copies.add(value)
         return frozenset(copies)
 
-    def _shardings(self, chunk: int) -> dict[int, NamedSharding]:
-        """The shardings of a chunk's inputs, by tensor."""
-        planned = self.planned.chunks[chunk]
-        inputs = planned.chunk.step.graph.inputs
-        return {
-            entry.tensor: sharding_of(place, planned.plan.mesh)
-            for entry, place in zip(inputs, planned.plan.inputs, strict=True)
-        }
-
     def _variables(self) -> list[tuple[int, int, Any]]:
         """Every chunk's copy of a variable: value, position of the argument, sharding."""
-        shardings = [self._shardings(chunk) for chunk in range(len(self.planned.chunks))]
         copies: list[tuple[int, int, Any]] = []
         for (chunk, kind, number, _), value in self.numbers.items():
             if kind == "variable":
                 arguments = self.planned.chunks[chunk].chunk.arguments
                 tensor = next(tensor for tensor, position in arguments.items() if position == number)
                 copies.append(
-                    (value, number, processes.stored_sharding(self.planned, number, shardings[chunk][tensor]))
+                    (value, number, processes.stored_sharding(self.planned, number, self.shardings[chunk][tensor]))
                 )
         return copies
 
     def _parts(self) -> list[tuple[tuple[int, ...], int, tuple[int, ...], Any]]:
         """Every chunk's copy of an argument that is divided into micro batches: values, position, shape of a part, sharding."""
-        shardings = [self._shardings(chunk) for chunk in range(len(self.planned.chunks))]
         parts: dict[tuple[int, int], dict[int, int]] = {}
         for (chunk, kind, number, micro), value in self.numbers.items():
             if kind == "micro":
@@ -428,7 +425,7 @@ class _Compiler:
             graph = self.planned.chunks[chunk].chunk
             shape, position = graph.step.graph.tensors[tensor].shape, graph.micro_inputs[tensor]
             numbers = tuple(values[micro] for micro in range(self.num_micro))
-            copies.append((numbers, position, shape, shardings[chunk][tensor]))
+            copies.append((numbers, position, shape, self.shardings[chunk][tensor]))
         return copies
 
     def _from_storage(

@@ -1,11 +1,12 @@
-"""Brings an array from the devices of one stage to those of another, which other processes may drive.
+"""What brings arrays between stages, which other processes may drive.
 
-Problem: the two stages may shard the array differently, and no process sees all of it. Method: every target device lists the
-blocks that it lacks, each with one source device that has it. Blocks inside one process are copied. Blocks between two
-processes go in rounds: a round is one program over the devices of just these two processes, in which every device sends or
-receives at most one block (a collective permute). All processes work out the same rounds in the same order.
+Problem: the two stages may shard the array differently, and no process sees all of it. Method (`DeviceTransfer`): every target
+device lists the blocks that it lacks, each with one source device that has it. Blocks inside one process are copied. Blocks
+between two processes go in rounds: a round is one program over the devices of just these two processes, in which every device
+sends or receives at most one block (a collective permute). All processes work out the same rounds in the same order.
 
-What an instruction of a pipeline runs besides programs of its own process: transfers, and programs that wait in line.
+Around it: `ByDevices` for arrays in host memory, `CachedTransfer` for what no step changes, and `InLine` for programs that wait
+for their turn among the exchanges.
 """
 
 from __future__ import annotations

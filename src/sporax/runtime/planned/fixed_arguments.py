@@ -125,6 +125,8 @@ def by_leaf(requested: Any, tree: Any, option: str, whose: str) -> list[Any]:
     Args:
         requested: one sharding for all of them, or shardings in the structure or its upper part, as `jax.jit` takes them; None
             leaves arrays to the planner, and stands where the structure has None.
+        option: the argument of `sporax.plan` that says it.
+        whose: what messages call the structure.
 
     Raises:
         SporaxValueError: it does not have the structure, or holds something else than shardings.
@@ -154,7 +156,11 @@ def placement_of(
 
     Args:
         requested: a `PartitionSpec`, a `NamedSharding`, numbers of slices, or the placement itself.
+        shape: of the array.
+        name: what messages call the array.
         mesh: the devices, with axes of prime sizes.
+        axes: the user's axes, if they have names.
+        option: the argument of `sporax.plan` that says it.
 
     Raises:
         SporaxValueError: it does not fit.

@@ -35,13 +35,12 @@ from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.plan_check import check_plan
 from sporax.report.plan_warnings import plan_warnings
 from sporax.runtime import world
-from sporax.runtime.devices.agreed_plan import Compiled, devices_are_local
-from sporax.runtime.planned import user_mesh
+from sporax.runtime.planned import step_passes, user_mesh
+from sporax.runtime.planned.compiled_plans import Compiled, devices_are_local
 from sporax.runtime.planned.fixed_arguments import FixedResults, check_mapping, fixed_placements, leaves_of
 from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.planned_function import POSITIONAL, Called, PlannedFunction
-from sporax.runtime.planned.step_passes import StepState, announce, run_passes
-from sporax.runtime.planned.step_passes import plan as plan_step
+from sporax.runtime.planned.step_passes import PlanState, announce, run_passes
 from sporax.runtime.planned.traced_function import donated_positions, traced
 from sporax.runtime.planned.user_mesh import NamedAxes
 from sporax.runtime.process.defects import report_internal_errors
@@ -222,8 +221,7 @@ def _planned(
     constraints = Constraints(dict(() if axes is None else axes.sizes), mesh.ranks)
     types = user_mesh.types_of(args, constraints)
     pure = called.by_position(fn, len(args))
-    pure = called.by_position(fn, len(args))
-    jaxpr, step, in_tree, out_tree = traced(pure, args, carry, called.donated, wanted.marked, axes, constraints)
+    step, in_tree, out_tree = traced(pure, args, carry, called.donated, wanted.marked, axes, constraints)
     # Results that are carried are predicted in the place of their arguments, which donation makes true.
     donated = tuple(sorted({*carry.values(), *called.donated}))
     make = partial(
@@ -231,7 +229,7 @@ def _planned(
         donated=called.donated, axes=axes,
     )  # fmt: skip
     settings = PlanSettings(parallel, hardware=hardware)
-    state = FunctionState("plan", jaxpr, (), 0, settings, read=step, mesh=mesh, make=make, donated=donated)
+    state = FunctionState(name="plan", settings=settings, read=step, mesh=mesh, make=make, donated=donated)
     if saved is not None:
         state = replace(state, result=_as_found(state, profile, Plan.from_json(saved)))
     else:
@@ -247,7 +245,7 @@ def _planned(
         state = replace(state, request=request, compile=partial(_compiled, state, args) if compiles else None)
     with report_internal_errors("planning", "plan"):
         planned = run_passes(FUNCTION_PASSES, state).planned
-    assert isinstance(planned, PlannedFunction)
+    assert planned is not None
     return planned
 
 
@@ -259,11 +257,18 @@ def _check_left_out(**settled: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionState(StepState):
-    """What is known of a function of plain JAX between two passes: how it is `make`d of a plan, and what its program donates."""
+class FunctionState(PlanState):
+    """What is known of a function of plain JAX between two passes.
+
+    Attributes:
+        make: makes it of a plan.
+        donated: positions of the arguments that its program donates.
+        planned: the function under its plan.
+    """
 
     make: Callable[..., PlannedFunction]
     donated: tuple[int, ...]
+    planned: PlannedFunction | None = None
 
 
 def lower_function(state: FunctionState) -> FunctionState:
@@ -271,11 +276,11 @@ def lower_function(state: FunctionState) -> FunctionState:
     result = state.plan_result
     if jax.process_index():  # process 0 may have called with another function
         check_plan(state.ingested.graph, result.plan)
-    programs = {} if state.compiled is None else {state.donated: state.compiled[0]}
+    programs = {} if state.compiled is None else {state.donated: state.compiled.step}
     return replace(state, planned=state.make(result=result, programs=programs))
 
 
-FUNCTION_PASSES = (plan_step, lower_function)
+FUNCTION_PASSES = (step_passes.plan, lower_function)
 """From the graph of a function, and what is asked of the planner, to the planned function."""
 
 
@@ -285,8 +290,8 @@ def _compiled(state: FunctionState, args: tuple[Any, ...], result: PlanResult) -
     jitted = planned.jitted(state.donated)
     shapes = jax.eval_shape(lambda *args: args, *args)
     structs = jax.tree.map(lambda struct, sharding: struct.update(sharding=sharding), shapes, planned.in_shardings)
-    with activity("compiling 'plan' for its memory"):
-        return jitted, jitted.lower(*structs).compile()
+    with activity(f"compiling '{state.name}' for its memory"):
+        return Compiled(jitted, jitted.lower(*structs).compile())
 
 
 def _with_in_shardings(fixed: Mapping[int | str, Any], in_shardings: Any, count: int) -> Mapping[int | str, Any]:

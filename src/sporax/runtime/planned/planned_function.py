@@ -23,7 +23,7 @@ from sporax.lowering.passes.pass_tags import compiler_options
 from sporax.planner import PlanResult, SearchResult, peak_bytes
 from sporax.planner.cost.evaluate import kernel_seconds
 from sporax.planner.cost.model import CostModel, Roofline
-from sporax.report.pipeline_summary import show_plan
+from sporax.report.console import show_plan
 from sporax.report.plan_warnings import beyond_the_chip
 from sporax.report.questions import Answers
 from sporax.runtime.devices.global_view import axis_names, device_program, jax_mesh

@@ -91,7 +91,9 @@ def plan_step(
     structs = [jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype) for argument in arguments]
     with reported(speaks=jax.process_index() == 0), activity("planning a step"):
         jaxpr = jax.make_jaxpr(function)(*structs) if traced is None else traced
-        state = StepState(name, jaxpr, tuple(arguments), num_updated, settings, tags)
+        state = StepState(
+            name=name, jaxpr=jaxpr, arguments=tuple(arguments), num_updated=num_updated, settings=settings, tags=tags
+        )
         with report_internal_errors("planning", name, settings):
             planned = run_passes(STEP_PASSES, state).planned
     assert isinstance(planned, PlannedStep | PipelinedStep)

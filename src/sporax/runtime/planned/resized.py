@@ -27,6 +27,9 @@ Plans = Callable[[tuple[Any, ...], Mapping[str, Any], Sequence[Shape]], tuple[Ca
 def as_planned(leaves: Sequence[Any], inputs: Sequence[Input], graph: OperatorGraph) -> list[Any]:
     """The arguments in the dtypes of the plan, which numbers take as they take those of arrays in an operator.
 
+    Args:
+        inputs: what the plan calls them.
+
     Raises:
         SporaxValueError: one has another shape or dtype than the plan is for.
     """

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce, wraps
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 from jax.extend.core import ClosedJaxpr
@@ -53,7 +53,7 @@ from sporax.planner.memory.peak import backend_of, memory_of
 from sporax.planner.pins.data_placement import arranged_for, data_placement
 from sporax.planner.pins.manual_split import check_splits
 from sporax.report.questions import Planned
-from sporax.runtime.devices.agreed_plan import Compiled, CompiledPlans, agreed_plan, can_compile_for_limit
+from sporax.runtime.devices.agreed_plan import agreed_plan
 from sporax.runtime.devices.global_view import (
     Argument,
     device_program,
@@ -65,7 +65,7 @@ from sporax.runtime.devices.global_view import (
 from sporax.runtime.pipeline.hosts import on_hosts
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep, peaks_of
 from sporax.runtime.pipeline.planning import of_one_stage, plan_pipeline
-from sporax.runtime.planned.planned_function import PlannedFunction
+from sporax.runtime.planned.compiled_plans import Compiled, CompiledPlans, can_compile_for_limit
 from sporax.runtime.planned.recompute_auto import chosen_for_plan
 from sporax.runtime.planned.step import PlannedStep, check_offload, sent_to_hosts
 from sporax.runtime.session import SESSION
@@ -74,54 +74,29 @@ _WORTH_A_NOTE = 0.99
 """Share of the predicted time below which another setting is worth a note."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepState:
-    """What is known of a step between two passes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanState:
+    """What is known between two passes of any program that is planned, a step or a function of plain JAX.
 
     Attributes:
         name: of the step.
-        jaxpr: its program.
-        arguments: what it takes, the updated ones first, with whole shapes.
-        num_updated: how many of them are updated in place.
         settings: the user's.
-        tags: what the program is to be rewritten for.
         read: the program as a graph.
         mesh: the devices, with their axes in order.
-        tables: uneven rows of tables, by number of the tensor.
-        blocked: the inputs that are kept in blocks, by position.
         request: what is asked of the planner, for a step of one stage.
-        compile: compiles the step under a plan, where a limit of the user's is to hold for the compiled program.
+        compile: compiles the program under a plan, where a limit of the user's is to hold for what is compiled.
         result: the plan, of a step of one stage.
-        pipeline: the plans of all chunks, of a step of several stages.
-        notes: what people should know of the plan.
-        is_final: the plan is the one that runs, and is none of those that are made for facts or choices.
-        compiled: the step under the plan and its program, where the memory limit needed it.
-        planned: the step as it runs.
+        compiled: the program under the plan, where the memory limit needed it.
     """
 
     name: str
-    jaxpr: ClosedJaxpr
-    arguments: tuple[Argument, ...]
-    num_updated: int
     settings: PlanSettings
-    tags: frozenset[str] = frozenset()
     read: Ingested | None = None
     mesh: DeviceMatrix = field(default_factory=lambda: DeviceMatrix((1,)))
-    tables: Mapping[int, UnevenRows] = field(default_factory=dict)
-    blocked: Mapping[int, Blocked] = field(default_factory=dict)
     request: PlanRequest | None = None
     compile: Callable[[PlanResult], Compiled | None] | None = None
     result: PlanResult | None = None
-    pipeline: PlannedPipeline | None = None
-    notes: tuple[str, ...] = ()
-    is_final: bool = True
     compiled: Compiled | None = None
-    planned: PlannedStep | PipelinedStep | PlannedFunction | None = None
-
-    @property
-    def roles(self) -> Roles:
-        """Role and name of each argument."""
-        return [(argument.role, argument.name) for argument in self.arguments]
 
     @property
     def ingested(self) -> Ingested:
@@ -135,13 +110,42 @@ class StepState:
         assert self.result is not None
         return self.result
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepState(PlanState):
+    """What is known of a step between two passes.
+
+    Attributes:
+        jaxpr: its program.
+        arguments: what it takes, the updated ones first, with whole shapes.
+        num_updated: how many of them are updated in place.
+        tags: what the program is to be rewritten for.
+        tables: uneven rows of tables, by number of the tensor.
+        blocked: the inputs that are kept in blocks, by position.
+        pipeline: the plans of all chunks, of a step of several stages.
+        notes: what people should know of the plan.
+        is_final: the plan is the one that runs, and is none of those that are made for facts or choices.
+        planned: the step as it runs.
+    """
+
+    jaxpr: ClosedJaxpr
+    arguments: tuple[Argument, ...]
+    num_updated: int
+    tags: frozenset[str] = frozenset()
+    tables: Mapping[int, UnevenRows] = field(default_factory=dict)
+    blocked: Mapping[int, Blocked] = field(default_factory=dict)
+    pipeline: PlannedPipeline | None = None
+    notes: tuple[str, ...] = ()
+    is_final: bool = True
+    planned: PlannedStep | PipelinedStep | None = None
+
     @property
-    def executable(self) -> Any:
-        """The compiled program of the plan, where the memory limit needed it."""
-        return self.compiled and self.compiled[1]
+    def roles(self) -> Roles:
+        """Role and name of each argument."""
+        return [(argument.role, argument.name) for argument in self.arguments]
 
 
-State = TypeVar("State", bound=StepState)
+State = TypeVar("State", bound=PlanState)
 Pass = Callable[[StepState], StepState]
 
 
@@ -303,7 +307,7 @@ def _compiled(state: StepState, result: PlanResult) -> Compiled | None:
     """The compiled step; None where a part of it is in host memory, which compilers may count with the device's."""
     planned = run_passes((send_to_hosts, lower), replace(state, result=result)).planned
     assert isinstance(planned, PlannedStep)
-    return None if planned.uses_hosts() else (planned, planned.compile(state.name))
+    return None if planned.uses_hosts() else Compiled(planned, planned.compile(state.name))
 
 
 @_stages
@@ -462,7 +466,17 @@ def lower(state: StepState) -> StepState:
     shardings = tuple(on_host[number] if number in away else sharding for number, sharding in enumerate(shardings))
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     arguments, search = _without_values(state.arguments), state.plan_result.search
-    planned = PlannedStep(step, plan, jitted, arguments, shardings, settings, search, blocked, state.executable)
+    planned = PlannedStep(
+        step,
+        plan,
+        jitted,
+        arguments,
+        shardings,
+        settings,
+        search,
+        blocked,
+        state.compiled and state.compiled.executable,
+    )
     return replace(state, planned=planned)
 
 

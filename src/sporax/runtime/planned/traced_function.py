@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import Role
@@ -33,8 +32,8 @@ def traced(
     marked: Callable[[Any], Any] = lambda results: results,
     axes: NamedAxes | None = None,
     constraints: Constraints = ANY_MESH,
-) -> tuple[ClosedJaxpr, Ingested, Any, Any]:
-    """The program of a function and its graph, and the structures of its arguments and of its result.
+) -> tuple[Ingested, Any, Any]:
+    """The graph of a function, and the structures of its arguments and of its result.
 
     Args:
         carry: positions of arguments by that of the result which takes their place.
@@ -83,7 +82,7 @@ def traced(
     carried = {argument for _, argument in aliases}
     roles = [(Role.PARAMETER if number in carried else Role.DATA, path) for number, path in enumerate(paths)]
     types = [struct.weak_type for struct in structs], weak
-    return jaxpr, replace(ingest(jaxpr, roles, aliases, constraints), weak=types), in_tree, out_tree[0]
+    return replace(ingest(jaxpr, roles, aliases, constraints), weak=types), in_tree, out_tree[0]
 
 
 def raise_if_known(error: Exception, where: str) -> None:
@@ -171,6 +170,9 @@ def _carried_by_donation(
     """For donated arguments the first result of equal structure, shapes and dtypes, and types on explicit axes.
 
     Args:
+        donated: positions of arguments.
+        carry: what the user has said.
+        arguments: leaves and structure.
         results: leaves, and the structure of each with where its leaves are.
     """
     children, ranges = arguments[1].children(), positions(arguments[1])

@@ -1,18 +1,16 @@
-"""Meshes of the user around a plan: that of the context, those that types of arrays name, and the way back to them.
+"""Around a plan: the user's mesh, the names of its axes, and the settings that the call or the command line asks for.
 
-Problem: users set a mesh for a whole program (`jax.set_mesh`, ``with mesh:``), and arrays on meshes with explicit axes have
+Problem 1: users set a mesh for a whole program (`jax.set_mesh`, ``with mesh:``), and arrays on meshes with explicit axes have
 their sharding in their type, while a planned function runs on a mesh of its own, with axes of prime sizes. Method: a plan
 takes the mesh of the context, under which the function is traced; in the compiled function arguments lose their types, and
 results get theirs again.
 
-Devices, hardware, search and memory of a plan, as the call, the mesh around it or the command line ask for them.
+Problem 2: a search may shard an array over a part of the user's axis, which no `PartitionSpec` over the user's mesh can say.
+Method (`NamedAxes`, `NamedMesh`): each named axis is a run of prime axes. The mesh that is given back keeps an axis whole where
+every sharding uses all of it or none, and has its prime parts, ``data.0``, ``data.1``, …, where one does not.
 
-Axes of a mesh by their names: what users of JAX write (`PartitionSpec`), and what they get back.
-
-Problem: plans are made on a mesh whose axes have prime sizes, and a search may shard an array over a part of the user's axis,
-which no `PartitionSpec` over the user's mesh can say. Method: each named axis is a run of prime axes. The mesh that is given
-back keeps an axis whole where every sharding uses all of it or none, and has its prime parts, ``data.0``, ``data.1``, …, where
-one does not.
+`under_environment`, `asked_devices`: hardware, search, memory and devices, as the call, the mesh around it or the command line
+ask for them.
 """
 
 from __future__ import annotations
@@ -74,6 +72,8 @@ class NamedAxes:
 
         Args:
             spec: by dimension an axis, several or None.
+            whose: what messages call the array.
+            option: the argument of `sporax.plan` that says it.
 
         Raises:
             SporaxValueError: more dimensions than the array has, an axis that is none of the mesh, or an open dimension.

@@ -150,6 +150,7 @@ def verified_step(
 
     Args:
         arguments: of the program, one after another.
+        names: of its results.
         alone: the program as the user wrote it; by default, the ingested one.
 
     Returns:

@@ -1,6 +1,6 @@
 """Compiled programs that outlive the process: JAX's persistent compilation cache, on unless the user turns it off.
 
-A second run of a script finds its programs and starts at once; plans are stored next to them (`runtime.devices.stored_plans`).
+A second run of a script finds its programs and starts at once; plans are stored next to them (`runtime.devices.agreed_plan`).
 Programs are kept per user and per kind of processor: code
 compiled for one processor may not run on another. Nothing is kept in dry runs and of programs that compile in a moment.
 """

@@ -283,7 +283,13 @@ def wait_for(values: Any) -> None:
 
 
 def finish(directory: Path, first: int, num_steps: int, seconds: float) -> StepTimes:
-    """End the recording, and write its files; rank 0 prints where the time went."""
+    """End the recording, and write its files; rank 0 prints where the time went.
+
+    Args:
+        directory: of all ranks.
+        first: number of the first step.
+        seconds: they took.
+    """
     folder = folder_of_rank(directory)
     times = stop_profiler(folder, first, num_steps, seconds)
     if jax.process_index() == 0:

@@ -228,6 +228,7 @@ def compile_jointly(
     Ranks may compile different functions, as long as they exchange data in the same order.
 
     Args:
+        function: of local arrays.
         devices: of all ranks that take part.
         donate: the arguments whose buffers results may take.
         is_step: whether it is a step of the user's, and no single exchange.

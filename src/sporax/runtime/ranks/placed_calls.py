@@ -109,6 +109,7 @@ def run_placed(
         name: of the operator or Cell, for messages.
         owner: world rank.
         call: may read and write Parameters.
+        args, kwargs: pytrees.
 
     Raises:
         SporaxRuntimeError: the job has no such worker, the call is outside of a compiled step, or another worker's call

@@ -22,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from sporax.lowering.rewriter import Atom, aval_of
 from sporax.report.resharding import SourceLine
 from sporax.runtime.planned.user_mesh import is_explicit
-from sporax.runtime.resharding.meshes import place_of
+from sporax.runtime.resharding.explicit_types import place_of
 from sporax.runtime.resharding.sharded_program import Key, ShardedProgram, constraint_of
 
 _MOVEMENT = frozenset(

@@ -18,7 +18,7 @@ from sporax.planner.communication.moves import Move, MoveKind
 from sporax.planner.cost.chosen_model import link_costs
 from sporax.report.resharding import FoundCollective, SourceLine
 from sporax.runtime.process.compiled_text import CompiledText, HloInstruction, groups_of
-from sporax.runtime.resharding.meshes import place_of
+from sporax.runtime.resharding.explicit_types import place_of
 from sporax.runtime.resharding.sharded_program import NumberedEquation, number_of, without_numbers
 
 _KINDS = {

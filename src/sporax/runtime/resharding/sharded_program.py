@@ -26,7 +26,8 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of, bodies_of, flat, runs_backward, with_bodies
 from sporax.runtime.planned.traced_function import raise_if_known
 from sporax.runtime.planned.user_mesh import is_explicit
-from sporax.runtime.resharding.meshes import WHERE, WITH_BODIES, body_typed_again, concrete_mesh, place_of, typed_again
+from sporax.runtime.resharding.explicit_types import WITH_BODIES, body_typed_again, place_of, typed_again
+from sporax.runtime.resharding.meshes import WHERE, concrete_mesh
 
 _TAG = "sporax.eqn"
 _NUMBER = re.compile(rf"{re.escape(_TAG)}(\d+)/?")

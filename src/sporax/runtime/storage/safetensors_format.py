@@ -1,13 +1,12 @@
-"""The safetensors format: a JSON header (name -> dtype, shape, place), then the bytes.
+"""The safetensors format: a JSON header (name -> dtype, shape, place), then the bytes, each tensor with its CRC-32.
 
 By hand rather than with the safetensors library, whose writer takes a path (atomic writing needs an open file) and whose
 errors do not name the tensor; the tests hold both against each other.
 
-CRC-32 of what is written: computed by a thread while the file takes the bytes, and put together from pieces.
-
-Reading memory for a checksum costs about as much as giving it to the file; next to each other they cost one of the two. The
-CRC-32 of a concatenation is that of the first piece, moved on by the length of the second, plus that of the second. Moving on
-is a multiplication by a power of x modulo the polynomial of the code (as zlib's ``crc32_combine``, in a bit-reversed field).
+Reading memory for a checksum costs about as much as giving it to the file, so a thread computes it meanwhile (`CheckedWriter`);
+next to each other they cost one of the two. The CRC-32 of a concatenation is that of the first piece, moved on by the length of
+the second, plus that of the second (`combined_crc`). Moving on is a multiplication by a power of x modulo the polynomial of the
+code (as zlib's ``crc32_combine``, in a bit-reversed field).
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ def write_slices(path: Path, slices: Sequence[Slice], facts: Mapping[str, Any]) 
     Args:
         path: of the file; its directory is made if needed.
         slices: what the process owns.
+        facts: what else is stored, as JSON.
 
     Raises:
         SporaxTypeError: the format does not have a dtype.
@@ -61,7 +62,10 @@ def write_marker(
     """Wait for the files of all processes and write the marker; one process calls it.
 
     Args:
+        where: what errors name.
+        names: of the files, by process.
         timeout_seconds: how long to wait for them.
+        facts: what else the marker says.
 
     Raises:
         SporaxRuntimeError: a process did not write in time.
@@ -120,6 +124,7 @@ def open_directory(where: str, folder: Path, *, verify: bool = True, checks_part
     """Open a complete directory.
 
     Args:
+        where: what errors name.
         verify: compare the checksums of all files first.
         checks_parts: compare the checksum of a slice also where a part of it is read.
 

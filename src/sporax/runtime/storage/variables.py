@@ -8,13 +8,11 @@ any form back to the array (`sporax.runtime.ranks.joint_arrays.change_form`).
 | storage | form between steps |
 |---|---|
 | `InMemory` | an array of this process, on a device or in host memory (`host_memory`), or one over the devices of all ranks |
-| `block_files` | some are in files |
+| `block_files.Filed` | some are in files |
 | `Stacks` | some are rows of one array |
-| `placed_variables.Placed` | sharded by a plan, tables in uneven parts as blocks |
+| `placed_variables.PlacedVariables` | sharded by a plan, tables in uneven parts as blocks |
 
-Variables of repeated blocks that are held as rows of one array between steps.
-
-A step whose blocks run in a loop takes and returns their Parameters, and the state of these, as stacks
+`Stacks`: a step whose blocks run in a loop takes and returns their Parameters, and the state of these, as stacks
 (`sporax.lowering.passes.repeat.stacked_arguments`). Between steps each variable has a `RowInStack` in slot ``row`` and no array
 of its own. Whoever asks for ``raw`` (printing, a checkpoint, another program) gets a copy of the row, and the variable is in
 local form again, until a step with stacks takes it; what is assigned to a variable likewise is in local form. So a variable is in
