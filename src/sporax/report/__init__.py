@@ -1,1 +1,1 @@
-"""What people see of a plan: its view model (`view`, `summarize`), text and pages (`render`), `questions`, the `console`."""
+"""What people see of a plan: its view model (`view`, `summarize`), text and pages (`render`), `questions`."""

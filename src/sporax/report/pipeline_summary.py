@@ -1,25 +1,18 @@
-"""What `sporax plan` tells of a pipeline: a table per stage, and a comparison of schedules; and how any plan is shown on a
-terminal, or as text in a file or pipe.
-"""
+"""What `sporax plan` tells of a pipeline: a table per stage, and a comparison of schedules."""
 
 from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Protocol
 
 import msgspec
-from rich.console import Console
-from rich.text import Text
 
 from sporax.base.text_tables import Section, page_width, size_text, table_lines, time_text
 from sporax.planner.pipeline.simulate import Outcome
 from sporax.report.render.html import titled
 from sporax.report.render.pipeline_timeline import svg, times_of
 from sporax.report.render.templates import template
-from sporax.report.render.text import styled_lines
-from sporax.report.summary import Summary
 from sporax.report.view.plan_view import Headline, TimePart
 from sporax.report.view.tables import headline_section, time_section
 
@@ -144,27 +137,3 @@ def _peak(outcome: Outcome) -> float:
 
 def _cells(name: str, seconds: float, bubble: float, *num_bytes: float) -> tuple[str, ...]:
     return name, time_text(seconds), f"{bubble:.1%}", *map(size_text, num_bytes)
-
-
-class HasSummary(Protocol):
-    """A planned step or pipeline."""
-
-    def summary(self) -> Summary | PipelineSummary:
-        """The plan as tables."""
-
-
-def show_plan(plan: HasSummary | Summary | PipelineSummary, console: Console | None = None) -> None:
-    """Print a plan as tables, in colours on a terminal and as wide as it is.
-
-    Args:
-        plan: what `plan_of` gave, or its summary.
-        console: where to print; standard output by default.
-    """
-    summary = plan if isinstance(plan, Summary | PipelineSummary) else plan.summary()
-    console = console or Console()
-    # Colours and widths are for terminals; in files and pipes the text stays as it is.
-    if isinstance(summary, Summary) and console.is_terminal:
-        for line, style in styled_lines(summary, console.width):
-            console.print(Text(line, style), no_wrap=True, overflow="ignore", crop=False)
-    else:
-        console.file.write(f"{summary}\n")

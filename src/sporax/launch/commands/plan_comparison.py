@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sporax.base.errors import SporaxValueError
 from sporax.report.comparison import comparison_text, read_pipeline, read_plans, read_refused, write_plans
-from sporax.report.pipeline_summary import show_plan
+from sporax.report.console import show_plan
 from sporax.report.summary import Summary
 from sporax.report.view.comparison import ComparedPlan
 

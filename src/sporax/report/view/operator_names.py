@@ -4,7 +4,8 @@ Problem: people ask about "layers.3.query" or "MatMul"; a plan knows numbers.
 
 Method: five ways to read a name are tried, from the most precise one to the loosest; the first that names an operator wins.
 
-JAX gives the products of a backward pass no names; dozens of rows would be called ``dot_general``. A gradient has the shape of
+Names of gradients (`gradient_names`): JAX gives the products of a backward pass none; dozens of rows would be called
+``dot_general``. A gradient has the shape of
 its variable and reaches it through light operators alone: those of the optimizer, and edges of loops, which stack the gradients
 of layers or add them up. So such a product has the name of the variable whose gradient it computes.
 """
