@@ -13,7 +13,7 @@ from importlib import import_module
 from sporax.base.errors import SporaxError
 from sporax.ps.environment import PsEnvironment
 
-_ROLES = {"scheduler": "sporax.ps.scheduler.scheduler", "server": "sporax.ps.server.server"}
+_ROLES = {"scheduler": "sporax.ps.scheduler.scheduler", "server": "sporax.ps.server.server_process"}
 """A process imports the module of its own role alone, which has `run(place, environ)`."""
 USAGE_ERROR = 2
 """Exit code of a process whose variables make no sense."""

@@ -1,5 +1,5 @@
-"""What a scheduler remembers of a job: what must survive its own end (`Journal`), and what it hears again (`Peer`); and both
-for people and for metrics.
+"""What a scheduler remembers of a job: what must survive its own end (`Journal`), and what it hears again (`Peer`);
+`status_of` shows both to people and to metrics.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""Updates that all members of a clock make together: what a leader does with the pushes of synchronous training.
+"""What a leader does with its slots: records on their way, updates that a clock makes together, and global checkpoints.
 
-A push is named by (rank, clock). It waits at the leader until every member of that clock has pushed; then the slot takes one step
-with their mean. Which ranks are members is decided by the scheduler (`members_state`) and reaches a slot as a record of its
-history. A push may be faster than that record, or come from a rank that is no member any more: such a push is answered by
-`NotAMember`, once that is certain, and its worker looks for the clock at which it goes on.
+Synchronous pushes: a push is named by (rank, clock). It waits at the leader until every member of that clock has pushed; then
+the slot takes one step with their mean. Which ranks are members is decided by the scheduler (`members_state`) and reaches a
+slot as a record of its history. A push may be faster than that record, or come from a rank that is no member any more: such a
+push is answered by `NotAMember`, once that is certain, and its worker looks for the clock at which it goes on.
 
-What a server keeps of a slot that it leads, besides the slot's state.
+Records are written, sent to the copy, and acknowledged in order (`_launch`, `_advance`).
 
-What a server does for a global checkpoint: every slot that it leads is written at the clock that the scheduler picked.
-
-A slot may be behind that clock, at it, or beyond it. So each is looked at when the checkpoint begins and after every record, and
-one that is beyond it says so; the scheduler then proposes a later clock (`scheduler_checkpoints`).
+Checkpoints: every slot that is led here is written at the clock that the scheduler picked. It may be behind that clock, at it,
+or beyond it. So each is looked at when the checkpoint begins and after every record, and one that is beyond it says so; the
+scheduler then proposes a later clock (`scheduler_checkpoints`).
 """
 
 from __future__ import annotations

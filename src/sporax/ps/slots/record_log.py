@@ -2,16 +2,16 @@
 
 ``log-00000007`` holds records one after another (`log_file`); ``slot-0003`` holds the newest snapshot of a slot. A new log file
 is begun when one is long enough; then every slot is written again and the old files are not needed any more. The newest of them
-is kept to be written over, because new pages of a file cost several times what pages in memory do; the number of the file is part
-of its checksums, so what is left of the old records does not pass for new ones. The first file gets its pages while the server
-has nothing else to do (`prepare`), and no more than the disk can spare. Recovery reads the snapshots and replays the log
+is kept to be written over, because new pages of a file cost several times what pages in memory do; the number of the file is
+part of its checksums, so what is left of the old records does not pass for new ones. The first file gets its pages while the
+server has nothing else to do (`prepare`), and no more than the disk can spare. Recovery reads the snapshots and replays the log
 (`Replay`): records a snapshot already has, and records of epochs before it (which another server has overruled), are passed
 over. A torn tail is truncated. Files that are damaged are set aside, and stay as they are (`set_aside`).
 
-Problem: when a log is damaged, the records behind the damage are whole, but a slot of which one is missing cannot apply them.
-Which slots had records in the damaged bytes is not written anywhere else. Method: a slot is whole if its numbers show it: a
-later record that follows on what the slot has, or that its snapshot has already. A slot with a gap, or without a later record,
-is given up here. Another server may have all of it (`Ready.missing`).
+Which slots a damaged log still has (`Replay`). Problem: when a log is damaged, the records behind the damage are whole, but a
+slot of which one is missing cannot apply them. Which slots had records in the damaged bytes is not written anywhere else.
+Method: a slot is whole if its numbers show it: a later record that follows on what the slot has, or that its snapshot has
+already. A slot with a gap, or without a later record, is given up here. Another server may have all of it (`Ready.missing`).
 """
 
 from __future__ import annotations

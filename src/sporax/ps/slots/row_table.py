@@ -1,10 +1,10 @@
-"""Rows of one embedding table in one slot: growable slabs and a vectorised open-addressing index.
+"""Rows of one embedding table in one slot: growable slabs, a vectorised open-addressing index, and the hashes of ids.
 
 Reading never changes anything: a row that does not exist reads as its first value, which (seed, table, id) give. A row
 comes to be with its first update. All decisions (admission, eviction) depend on the state and the update alone, so that
 replaying the same records gives the same table.
 
-Hashes of row ids say which slot keeps a row, where an index looks for it, and its first values. The mix is the finaliser of
+Hashes (`mix`) say which slot keeps a row, where an index looks for it, and its first values. The mix is the finaliser of
 SplitMix64 (Steele, Lea & Flood 2014): fast, vectorised, and every bit of the id reaches every bit of the result. First values
 come from (seed, table, id, column) alone, so a row may be made anywhere, in any order.
 """
@@ -26,7 +26,6 @@ _EMPTY = np.int64(-(2**63))  # this id cannot be stored
 # Rows; below this a table is not worth growing step by step.
 _LEAST_CAPACITY = 64
 _BLOCK_BYTES = 128 << 10  # of one slab: values, state, gradient and what is made of them fit into a core's second cache
-_COUNTS = {"updates": "updates", "changed": "changed", "refused": "refused_rows", "evicted": "evicted_rows"}
 _EVICTED_SHARE = 8  # one eighth of max_rows goes at a time, so that eviction is rare
 
 Hashes = npt.NDArray[np.uint64]
@@ -338,14 +337,15 @@ class RowTable:
         table._index.insert(table._ids, np.arange(table.count))
         table._seen.insert(table._seen_ids, np.arange(len(table._seen_ids)))
         scalars = dict(scalars)
-        for name, attribute in _COUNTS.items():
-            setattr(table, attribute, int(scalars.pop(name)))
+        table.updates, table.changed = int(scalars.pop("updates")), int(scalars.pop("changed"))
+        table.refused_rows, table.evicted_rows = int(scalars.pop("refused")), int(scalars.pop("evicted"))
         table.scalars = scalars
         return table
 
     def saved_scalars(self) -> dict[str, float]:
         """Numbers that go with `arrays()`."""
-        return {**self.scalars, **{name: getattr(self, attribute) for name, attribute in _COUNTS.items()}}
+        counts = {"updates": self.updates, "changed": self.changed}
+        return {**self.scalars, **counts, "refused": self.refused_rows, "evicted": self.evicted_rows}
 
 
 def _longer(array: npt.NDArray[_T], used: int, capacity: int) -> npt.NDArray[_T]:

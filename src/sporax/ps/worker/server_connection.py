@@ -3,7 +3,7 @@
 In synchronous mode an exchange waits for the values of the next clock. With staleness it takes the values that were requested
 one step before and leaves its own push and pull on their way, so that both overlap with the device's next step.
 
-Which samples a training step is for, such that each sample counts exactly once, whatever is killed.
+`StepLeases` says which samples a step is for, such that each counts exactly once, whatever is killed.
 
 *Synchronous*: the clock says it. The update of clock c belongs to the c-th range of all samples, shared out among the members
 of that clock; the successor of a killed worker finds its clock on the servers and repeats the same samples, whose push has
