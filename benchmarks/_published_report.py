@@ -234,7 +234,7 @@ def document(
         "L4 is limited by power.", "",
         "## The model", "",
         "Products at a share of their dtype's peak; attention by the kernel's published share, in half where causal, forward and backward as 3.5 forwards; everything else by bytes; "
-        "collectives by the rate of a group's members together (`planner/cost/chosen_model.py`); what hides behind computing (`planner/cost/overlap.py`); the bubble; the update. "
+        "collectives by the rate of a group's members together (`planner/cost/chosen_model.py`); what hides behind computing (`planner/cost/evaluate.py`); the bubble; the update. "
         "Eight constants are shared; those of products, attention, memory and links have a factor per chip that is pulled to 1 (σ = 12 %).", "",
         "## Memory", "", f"Printed peaks: {len(peaks)}, median {np.median(np.abs(peaks)):.1%} off." if peaks else "No printed peaks.", "", *table, "",
         "## All rows", "", "Tokens per second and device. Plan: data · tensor · stages (chunks) · context · expert parallelism / ZeRO. *?*: something is unknown; *U*: recalled, not confirmed. GB: predicted peak.", "",

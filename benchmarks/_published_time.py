@@ -2,7 +2,7 @@
 
 A block is costed operator by operator: products and attention by arithmetic, all else by the bytes that it reads and writes
 (`HardwareProfile`), collectives over the mesh of the plan by `LinkCosts`, and what hides behind computing by
-`planner.cost.overlap`. `work_of` has everything at nominal rates, so that constants can be fitted to many runs at once.
+`planner.cost.evaluate`. `work_of` has everything at nominal rates, so that constants can be fitted to many runs at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Large neighbourhood search: the way to good choices on graphs that are too large to solve whole.
 
-A neighbourhood frees some nodes of the best choice and solves them exactly (`planner.solver.methods.subproblem`). Where to free:
+A neighbourhood frees some nodes of the best choice and solves them exactly (`planner.solver.graph.core`). Where to free:
 a ball around a node of the graph, a stretch of neighbouring nodes (which are neighbours in time), or a few of either far
 apart, so that memory saved in one place can be spent in another; or the nodes, wherever they are, on which the bound is
 undecided. Each kind keeps its own size: it grows while sub-problems are solved with ease and shrinks when time runs out.

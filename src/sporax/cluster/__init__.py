@@ -4,7 +4,7 @@ A layer without devices. It is read in this order:
 
 * `environment`: this process's place in the job, from environment variables;
 * `rendezvous`: how unknown processes become a numbered cluster, as a state machine; `scheduler` and `membership` are its two
-  ends on the network, `ports` opens sockets;
+  ends on the network, `ports` opens sockets and finds addresses;
 * `board` and `watchdog`: which rank is behind, and how the others end when one is lost.
 
 What the runtime needs when it joins a job is loaded then: a program of one rank has no cluster.

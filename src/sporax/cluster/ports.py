@@ -1,9 +1,9 @@
-"""Addresses and ports on this machine: which are ours, which are free, and how to keep one for later; and addresses that other
-machines reach, where this machine's name leads to itself.
+"""Addresses and ports of this machine: which are ours, which are free, how to keep one for later, and which other machines reach.
 
 Problem: Debian writes ``127.0.1.1 NAME`` into `/etc/hosts`, so a machine that asks for its own name gets an address that leads
-every other machine to itself. A job on several machines needs the address of an interface instead. Method: the addresses of all
-interfaces are listed; where there is one, it is meant, and where there are several, the user has to say which.
+every other machine to itself. A job on several machines needs the address of an interface instead. Method
+(`address_for_others`): the addresses of all interfaces are listed; where there is one, it is meant, and where there are
+several, the user has to say which.
 """
 
 from __future__ import annotations

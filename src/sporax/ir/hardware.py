@@ -214,6 +214,7 @@ class HardwareProfile:
 
         Args:
             text: a JSON object with the attributes as keys.
+            where: what messages call it.
 
         Raises:
             SporaxValueError: not a JSON object, a key is missing or unknown, or a value is not as it must be.

@@ -1,4 +1,6 @@
-"""Which slice of a tensor each rank holds.
+"""Which slice of a tensor each rank holds, in MindSpore's two notations.
+
+A `Strategy` has the numbers of slices per dimension, one tuple for each tensor of an operator: ``((2, 4), (4, 2))``.
 
 A `Layout` gives for every dimension of a tensor the axes of a device matrix that shard it. The example of this file: 8
 ranks as (dp, sp, mp) = (2, 2, 2), an 8 x 8 tensor, rows sharded by mp, columns by sp and then by dp:
@@ -11,8 +13,6 @@ ranks as (dp, sp, mp) = (2, 2, 2), an 8 x 8 tensor, rows sharded by mp, columns 
 
 The axis listed first is the outermost. Other axes are repetitions: ranks that differ only along them hold the same
 slice and form a *redundancy group*.
-
-A user's sharding of one operator in tuple form: ``((2, 4), (4, 2))``, one tuple per tensor.
 """
 
 from __future__ import annotations

@@ -90,10 +90,11 @@ LIKE: Mapping[str, str] = MappingProxyType(
         "compute_on": "closed_call",  # JAX 0.11.1, and a trial before; its equations say where they are computed
         "log2": "log",  # JAX 0.11.2; it was log and a division
         "one_minus_square": "square",  # JAX 0.11.2; derivatives of tanh, asin, acos, atanh and what is made of them
-        "polynomial": "pow",  # JAX 0.12; it was products and sums, so that it is not linear in partial sums
+        "polynomial": "pow",  # JAX 0.12; it was products and sums, and is not linear in partial sums
         "program_order": "eval_jaxpr",  # JAX 0.11.2; a call that keeps the order of its equations
         "relayout": "layout_constraint",  # JAX 0.11.1; the order of elements in memory, and no other element
-        **dict.fromkeys(["unreduced_pmax", "unreduced_pmin"], "unreduced_psum"),  # JAX 0.11.1
+        "unreduced_pmax": "unreduced_psum",  # JAX 0.11.1
+        "unreduced_pmin": "unreduced_psum",  # JAX 0.11.1
     }
 )
 """Primitive -> the one that it behaves as: rule, cost, and how compilers treat it."""

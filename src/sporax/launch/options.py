@@ -1,6 +1,6 @@
 """The flags of `sporax run` and `sporax msrun`: msrun's, with the same names and meanings, and what they may hold.
 
-The two commands differ in three defaults only (`Defaults`): `run` without `--worker_num` is one process, and it waits
+The two commands differ in two defaults only (`Defaults`): `run` without `--worker_num` is one process, and it waits
 for the job; `msrun` starts eight workers and returns at once, as the original does.
 """
 
@@ -46,7 +46,7 @@ Binding = Mapping[int, tuple[int, ...]]
 
 
 class Defaults(Struct, frozen=True):
-    """Where the two commands differ when a flag is not given."""
+    """Where the two commands differ when a flag is not given; `worker_num` also bounds ``--local_worker_num``."""
 
     worker_num: int | None
     join: bool
@@ -127,7 +127,7 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     _add_nodes(parser)
     _add_servers(parser)
     _add_logs(parser, defaults)
-    _add_checks(parser)
+    _add_steps(parser)
 
 
 def _add_job(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
@@ -183,7 +183,7 @@ def _add_logs(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     add("--verbose", action="store_true", help="errors with all frames, and what JAX and gloo say")
 
 
-def _add_checks(parser: argparse.ArgumentParser) -> None:
+def _add_steps(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("compiled programs").add_argument
     add("--no_cache", action="store_true", help="compile and search for plans again, and store nothing for later runs")
     add("--verify-plan", action="store_true", help="compare the first step of every plan with one device")

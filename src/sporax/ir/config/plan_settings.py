@@ -30,6 +30,7 @@ def plan_mode(text: str, what: str) -> str:
 
     Args:
         text: one of `PLAN_MODES`, in letters of any case.
+        what: how a message opens.
 
     Raises:
         SporaxValueError: it is none.

@@ -224,4 +224,4 @@ class SchedulerElsewhere:
 
 
 ClusterLink = SchedulerHere | SchedulerElsewhere
-"""A launcher's connection to the scheduler."""
+"""A launcher's connection to the scheduler. Both classes have the same members; `SchedulerHere` says what each means."""

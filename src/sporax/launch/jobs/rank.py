@@ -79,9 +79,9 @@ def end_with_launcher(watched: int, *, inherit: bool) -> None:
         fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | os.O_ASYNC)
     else:
         threading.Thread(target=_kill_group_at_end, args=(watched,), daemon=True).start()
-    if select.select([watched], [], [], 0)[
-        0
-    ]:  # the launcher was gone before the pipe was being watched: no one writes to it
+    # The launcher was gone before the pipe was being watched: no one ever writes to it.
+    gone, _, _ = select.select([watched], [], [], 0)
+    if gone:
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

@@ -34,6 +34,7 @@ from sporax.launch.servers.ps_cluster import LocalCluster, NodeShare
 from sporax.ps.environment import serve_ranks
 from sporax.ps.sockets.security import keys_for
 
+# How failures of launchers begin; others are of ranks.
 _OF_LAUNCHERS = ("the launcher on ", "the scheduler at ")
 
 

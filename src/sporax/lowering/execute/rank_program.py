@@ -59,7 +59,11 @@ class IslandAxes:
     def run(
         self, primitive: Primitive, params: Mapping[str, Any], operands: Sequence[Array], shapes: Any
     ) -> list[Array]:
-        """An equation that names axes."""
+        """An equation that names axes.
+
+        Args:
+            shapes: of its results.
+        """
         name, axes = str(primitive.name), self._axes(params)
         along = tuple(self.names[axis] for axis in axes)
         dims = _dims(params)

@@ -50,6 +50,9 @@ class Constraints:
     def mark(self, sharding: NamedSharding, num_dims: int, requester: str) -> LayoutMark:
         """The mark of a tensor.
 
+        Args:
+            requester: what messages call the constraint.
+
         Raises:
             SporaxValueError: it is about another mesh than the plan's, about partial sums or about host memory.
         """
@@ -72,6 +75,7 @@ class Constraints:
 
         Args:
             mesh: what the user says.
+            requester: what messages call who says it.
             any_names: whether it may have other axes than the plan.
 
         Raises:

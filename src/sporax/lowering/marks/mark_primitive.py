@@ -1,15 +1,14 @@
-"""The primitive behind marks: an identity that carries a value through tracing.
+"""Two identities that carry a fact through tracing.
+
+`mark` says something of its operands:
 
     mark[OperatorMark(MatMul, …)] a b        a, b unchanged
 
 Derivatives of marked tensors are marked too: on its way back a cotangent passes the mark that its tensor passed, and
 the plan brings it to the placement of that tensor. Without a plan a mark compiles to nothing.
 
-Variables that a trace read, as arguments of the traced program.
-
-A first trace finds out which variables a step reads, so they cannot be arguments of it: what is read is the variable's array,
-through an identity that carries the number of the variable. `with_arguments` makes arguments of these numbers afterwards, which
-saves a second trace.
+`read_variable` says that a value is that of the variable with a number: a first trace finds out which variables a step reads, so
+they cannot be arguments of it. `with_arguments` makes arguments of these numbers afterwards, which saves a second trace.
 """
 
 from __future__ import annotations

@@ -170,6 +170,7 @@ def with_hosts(
     """One device's program of a plan, some of whose arguments and results are in host memory.
 
     Args:
+        function: of all slices in device memory.
         away: positions of the arguments that are on the host.
         returned: positions of the results that go there.
     """

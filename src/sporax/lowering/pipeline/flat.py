@@ -193,6 +193,8 @@ def additions(
     """The numbers of the additions and the terms, if `after` is `before` plus terms; else None.
 
     Args:
+        after: what a round leaves.
+        before: what it found.
         producers: number of the operator that makes a tensor.
         readers: how often a tensor is read.
     """

@@ -226,7 +226,8 @@ class _Opener:
     def _body(self, number: int, phase: Phase) -> None:
         operator, equation = self.step.graph.operators[number], self.step.equations[number]
         num_consts, num_carry = scan_numbers(equation.params)
-        arguments, members, outputs = self._written_out(equation.bodies[0])
+        (body,) = equation.bodies
+        arguments, members, outputs = self._written_out(body)
         entries = [(replace(member, backward=phase is Phase.BACKWARD), how) for member, how in members]
         for position in range(num_consts):
             self.same[arguments[position]] = self._operand(operator, equation, position)

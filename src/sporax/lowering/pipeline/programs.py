@@ -95,8 +95,12 @@ class ChunkPrograms:
     @property
     def by_kind(self) -> dict[TaskKind, ChunkProgram]:
         """Those of tasks of a micro batch."""
-        kinds = (TaskKind.FORWARD, TaskKind.BACKWARD, TaskKind.BACKWARD_INPUT, TaskKind.BACKWARD_WEIGHT)
-        return dict(zip(kinds, (self.forward, self.backward, self.inputs, self.weights), strict=True))
+        return {
+            TaskKind.FORWARD: self.forward,
+            TaskKind.BACKWARD: self.backward,
+            TaskKind.BACKWARD_INPUT: self.inputs,
+            TaskKind.BACKWARD_WEIGHT: self.weights,
+        }
 
 
 def update_levels(assigned: Assigned, chunks: Sequence[ChunkGraph]) -> dict[int, int]:

@@ -11,7 +11,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.ir.layout import HasLayout
 from sporax.ir.layout import Layout as LayoutValue
 from sporax.mindspore.common.tensor import Tensor
-from sporax.report.pipeline_summary import show_plan
+from sporax.report.console import show_plan
 from sporax.report.render.placement_picture import picture
 from sporax.runtime.pipeline.pipelined_step import PipelinedStep
 from sporax.runtime.planned.step import PlannedStep

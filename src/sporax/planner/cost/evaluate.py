@@ -1,25 +1,16 @@
-"""The cost of a complete plan, term by term, from the plan alone.
+"""The cost of a complete plan: term by term (`cost_of`), and after fusion (`kernel_seconds`).
 
-Problem: a search adds up costs of decisions and of pairs of decisions; an error there would go unseen.
+Problem: a search adds up costs of decisions and of pairs of decisions, where an error would go unseen, and it can know neither
+what will be fused nor what will be hidden.
 
-Method: none of a search's sums is used. Operators cost what the model says of their slices, and transfers are those of the
-schedule that the lowering executes (`planner.communication.transfers`).
+Method: `cost_of` uses none of a search's sums. Operators cost what the model says of their slices, and transfers are those of
+the schedule that the lowering executes (`planner.communication.transfers`). `kernel_seconds` costs kernels: the compiler's
+backend (`sporax.planner.memory.backend`) says of a complete plan which operators are fused and which arrays are written, and so
+how many bytes are read and written. This ranks plans with similar communication better, and takes longer.
 
-What of communication is not hidden behind computing.
-
-Problem: collectives run while kernels compute, as far as programs arrange it: weights are gathered ahead, gradients reduced
-behind, activations between two products seldom.
-
-Method: a kind of transfer hides behind at most a share of the computing that there is for it (`HardwareProfile.hidden`). With
-plenty of computing all of it is hidden; where transfers take longer, the rest shows.
-
-The cost of a complete plan after fusion: it costs kernels, while searches cost operators.
-
-Problem: a search needs a cost for every operator by itself and cannot know what will be fused.
-
-Method: the compiler's backend (`sporax.planner.memory.backend`) says of a complete plan which operators are fused and which
-arrays are written, and so how many bytes are read and written. This ranks plans with similar communication better, and takes
-longer.
+`exposed_shares`: collectives run while kernels compute, as far as programs arrange it. Weights are gathered ahead, gradients
+reduced behind, activations between two products seldom. A kind of transfer hides behind at most a share of the computing that
+there is for it (`HardwareProfile.hidden`): with plenty of computing all of it, and where transfers take longer, the rest shows.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ def check_limits(mark: OperatorMark, shapes: Shapes, slices: NumSlices, num_devi
     """Check one call of an operator.
 
     Args:
+        shapes, slices: of its inputs.
         num_devices: of one stage.
 
     Raises:
@@ -103,7 +104,11 @@ def placements_for(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
 def result_placement(
     mark: OperatorMark, shapes: Sequence[Shape], result: TensorSpec, mesh: DeviceMatrix
 ) -> Placement | None:
-    """Where the first result is, for operators whose strategy shards what only their results have; None for all others."""
+    """Where the first result is, for operators whose strategy shards what only their results have; None for all others.
+
+    Args:
+        shapes: of the inputs.
+    """
     dims = dims_of(mark, shapes)
     # A result with other dimensions than the names, as after a squeeze, stays as it comes.
     if dims.result is None or len(dims.result) != len(result.shape):

@@ -71,7 +71,12 @@ def plan_control_flow(operator: Operator, current: MaybePlacements, plan_body: P
 def plan_as_decided(
     operator: Operator, decided: OperatorPlan, fixed: Sequence[Fixed], plan_body: PlanBody
 ) -> OperatorPlan:
-    """How a loop or branch is sharded that a search has planned: at the edges of its bodies as there."""
+    """How a loop or branch is sharded that a search has planned: at the edges of its bodies as there.
+
+    Args:
+        decided: the search's plan of it.
+        fixed: what the search has decided of its bodies.
+    """
     counts = _num_arguments(operator)
     arguments = [
         before.inputs[len(before.inputs) - count :] for before, count in zip(decided.bodies, counts, strict=True)

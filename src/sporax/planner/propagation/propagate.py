@@ -60,6 +60,7 @@ def plan_by_propagation(
     Args:
         mesh: the devices, with axes of prime sizes.
         inputs: where arguments are, by number of the tensor; the others are decided by their readers.
+        policy: what marks mean.
         alltoall, has_reduce_scatter: whether tensors may be moved by all-to-all and permute, and sums by reduce-scatter.
         fixed: how some operators are sharded; the others follow.
     """

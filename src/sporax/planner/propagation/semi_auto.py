@@ -1,4 +1,4 @@
-"""Semi-automatic parallelism: strategies of the user, and MindSpore's defaults for all other operators.
+"""Policies of the parallel modes: the user's strategies with MindSpore's defaults (`SemiAuto`), and what is left after a search.
 
 Problem: users of MindSpore expect its behaviour where they say nothing, operator by operator.
 
@@ -13,7 +13,7 @@ Method: one rule per question.
 * With optimizer parallelism the storage sharding of a parameter is finer, over those ranks: the parameter is gathered
   for use, its gradient reduce-scattered, and its optimizer state is as small as its slice.
 
-What marks mean in automatic parallelism, where a search has decided before propagation.
+`AutoPolicy`: in automatic parallelism a search has decided before propagation, and only strategies that it must keep count.
 """
 
 from __future__ import annotations

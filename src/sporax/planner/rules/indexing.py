@@ -1,20 +1,16 @@
-"""Family 6: reading and writing at computed places.
+"""Family 6: reading and writing at computed places; family 9: tensors made from nothing, and random bits.
 
-The interesting dimension is the one that the indices point into. Where it is sharded, every rank looks up what it owns: reading
-gives zeros elsewhere, so the results are partial sums (the vocabulary-parallel embedding); writing skips what belongs to
-others, so the results are simply sharded. The recipes "gather" and "scatter" shift and mask the indices.
+The interesting dimension of family 6 is the one that the indices point into. Where it is sharded, every rank looks up what it
+owns: reading gives zeros elsewhere, so the results are partial sums (the vocabulary-parallel embedding); writing skips what
+belongs to others, so the results are simply sharded. The recipes "gather" and "scatter" shift and mask the indices.
 
-Family 9: tensors made from nothing, and random bits. Every rank makes its own slice.
+Tables in uneven parts have primitives of Sporax's own (`sporax.lowering.execute.part_lookup`), since parts of different lengths
+are no sharding that a compiler or a placement knows. The table comes in blocks of equal length (`sporax.ir.uneven`). Field by
+field its indices point into one block, so that all three are sharded together: block, fields and results of a part are on one
+device, and nothing is sent.
 
-What depends on the place of an element (iota, counters of random numbers) is computed from its place in the whole tensor,
-so the values do not depend on the sharding.
-
-Rules of Sporax's own primitives for tables in uneven parts (`sporax.lowering.execute.part_lookup`).
-
-Problem: parts of different lengths are no sharding that a compiler or a placement knows.
-
-Method: the table comes in blocks of equal length (`sporax.ir.uneven`). Field by field its indices point into one block, so
-that all three are sharded together: block, fields and results of a part are on one device, and nothing is sent.
+Of family 9 every rank makes its own slice. What depends on the place of an element (iota, counters of random numbers) is
+computed from its place in the whole tensor, so the values do not depend on the sharding.
 """
 
 from __future__ import annotations

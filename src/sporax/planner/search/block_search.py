@@ -97,6 +97,7 @@ def bound_of(costs: Sequence[Floats], repeats: Repeats, reached: float = np.inf)
 
     Args:
         costs: per decision [candidates].
+        repeats: what is equal of them, and all edges.
         reached: what a known choice costs; a bound that comes up to it is the best.
     """
     reparametrization = _average_messages(costs, repeats)

@@ -174,6 +174,7 @@ def bound_below(cost: float, bound: float | None, scale: float = NANOSECONDS) ->
 
     Args:
         cost: of the plan, in seconds.
+        bound: of the solver.
         scale: what a second counts there.
     """
     # A bound above a plan that exists is no bound; it is dropped instead of being shown.

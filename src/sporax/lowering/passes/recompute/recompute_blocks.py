@@ -103,6 +103,7 @@ def chosen(program: ClosedJaxpr, blocks: Sequence[RecomputeBlock], levels: Seque
 
     Args:
         program: flat.
+        levels: one per block.
     """
     tags: dict[int, RecomputeTag] = {}
     stored: set[Var] = set()

@@ -172,6 +172,7 @@ def find_runs(numbers: np.ndarray, layers: Sequence[tuple[str, ...]] = ()) -> li
     """The stretches of the list that repeat themselves, the ones that save most first.
 
     Args:
+        numbers: what is compared.
         layers: blocks preferably begin where this changes.
     """
     runs: list[Run] = []

@@ -17,14 +17,14 @@ this: every process finds the same plan.
 
 A problem of many decisions is solved with tied blocks first (`repeated_blocks`), and not improved after that.
 
-References: M. L. Fisher, "The Lagrangian relaxation method for solving integer programming problems", Management Science
-27 (1981); H. R. Lourenço, O. C. Martin and T. Stützle, "Iterated local search", Handbook of Metaheuristics, 2003.
-
 A limit that no plan keeps needs none of it, which takes a minute for a transformer (`reject_infeasible_limit`). Where the memory
 of the unsharded step over the number of devices, about the best there is, is far below the limit, nothing is done. Otherwise a
 plan that fits is looked for, whatever its time: first by few large multipliers, then as the smallest plan there is (`smallest`).
 Where neither fits, no search is begun: it would end with that plan, too. In a large problem, a limit that is far off is looked at
 for less long.
+
+References: M. L. Fisher, "The Lagrangian relaxation method for solving integer programming problems", Management Science
+27 (1981); H. R. Lourenço, O. C. Martin and T. Stützle, "Iterated local search", Handbook of Metaheuristics, 2003.
 """
 
 from __future__ import annotations

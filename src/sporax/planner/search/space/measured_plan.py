@@ -3,8 +3,7 @@
 Searches under a limit measure hundreds of plans, and most of them are too large. Of those only a lower bound is worked out: the
 most live bytes at a time, without the assignment of buffers (`measured_within`). Both are remembered by the choice.
 
-Bytes of the tensors of each decision over time: every tensor has the placement of its bundle while it is live.
-
+Before there is a plan, `weighted_bytes` sums bytes by decision: every tensor has the placement of its bundle while it is live.
 What resharding adds is left out: it depends on several decisions, and shows only in the complete plan.
 """
 

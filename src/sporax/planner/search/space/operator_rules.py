@@ -1,13 +1,14 @@
-"""What a search needs to know of single operators: their rules (cached), and which of them have candidates of their own.
+"""What one operator and one tensor may be: rules of operators, cached, and shardings over axes of the mesh.
+
+Operators are of three kinds; candidates of their own have
 
 identity    marks and barriers: every tensor passes through
 light       elementwise, dimension maps, reductions, creation: fast, so they take the placement of their operand
 heavy       everything else: products, windows, indexing, sorting, algebra, control flow, and what cannot be sharded
 
-The search space: shardings of an operator and placements of a tensor.
-
-Mesh axes are assigned in *units*, runs of axes that go to one factor together. A round of the recursive search extends
-the decided sharding (`base`) by one unit; the other searches assign all units at once.
+the heavy ones alone. Mesh axes are assigned in *units*, runs of axes that go to one factor together (`assignments_of`,
+`placements_of`). A round of the recursive search extends the decided sharding (`base`) by one unit; the other searches assign
+all units at once.
 """
 
 from __future__ import annotations

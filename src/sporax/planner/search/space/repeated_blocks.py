@@ -366,6 +366,7 @@ def tied_problem(costs: Sequence[Floats], repeats: Repeats, turns: int) -> tuple
 
     Args:
         costs: per decision [candidates].
+        repeats: which blocks are isomorphic, and all edges.
         turns: after how many blocks the decisions repeat.
     """
     count, turns = len(repeats.blocks), min(turns, len(repeats.blocks))

@@ -1,14 +1,12 @@
-"""The core: what is left of a network after reduction, renumbered, with fast evaluation.
+"""The core: what is left of a network after reduction, renumbered, with fast evaluation; and parts of it.
 
 Heuristics and bounds look at the same nodes thousands of times. `Core` numbers the nodes that are left from zero, keeps
 the network for building sub-problems, and evaluates costs and loads of a choice with a handful of array operations. A
 choice on the core is an array of *positions*: which of the node's remaining strategies.
 
-A part of a core as a problem of its own: some nodes are free, all others stay as they are in a choice.
-
-The sub-problem is again a network: fixed neighbours turn into costs, the load of fixed nodes is taken off the capacity,
-and rows that no free node tells apart become one. Reductions then shrink it as they shrink the whole, so that hundreds
-of free nodes are solved at once.
+`subproblem` frees some nodes and leaves the others as they are in a choice. The result is again a network: fixed neighbours turn
+into costs, the load of fixed nodes is taken off the capacity, and rows that no free node tells apart become one. Reductions then
+shrink it as they shrink the whole, so that hundreds of free nodes are solved at once.
 """
 
 from __future__ import annotations

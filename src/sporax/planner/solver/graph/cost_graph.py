@@ -120,6 +120,7 @@ class CostGraph:
     def unlimited(cls, node_costs: Sequence[Floats], edges: Iterable[tuple[int, int, Floats]], name: str) -> CostGraph:
         """A graph in which memory plays no part."""
         costs = [node_cost.tolist() for node_cost in node_costs]
+        # Empty intervals: no node is ever live.
         return cls.build(costs, [[0] * len(costs_of) for costs_of in costs], [(0, 0)] * len(costs), edges, None, name)
 
     @property

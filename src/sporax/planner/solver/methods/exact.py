@@ -2,13 +2,11 @@
 
 Rows that are left out make the program a relaxation, so every round's bound is a bound of the whole, and the first
 choice that breaks no row is optimal. A few dozen rows out of tens of thousands are enough on real graphs, and nodes
-that are not live at any of them lose their memory, so that far more of the graph can be eliminated. What is left is solved by
-integer program.
+that are not live at any of them lose their memory, so that far more of the graph can be eliminated.
 
-The integer program: local polytope with equality marginals, on HiGHS (through SciPy).
-
-One binary column per strategy, one continuous column per finite pair of an edge table; the pairs of an edge sum to the
-strategies at both its ends. Two exact compressions keep it small:
+What is left is an integer program (`build_program`, `solve_program`): the local polytope with equality marginals, on HiGHS
+(through SciPy). One binary column per strategy, one continuous column per finite pair of an edge table; the pairs of an edge sum
+to the strategies at both its ends. Two exact compressions keep it small:
 
 * rows (columns) of a table that are equal up to a constant form one *class*: the constant moves into the node's costs,
   and the edge has columns only between classes, each class standing for the sum of its strategies;
