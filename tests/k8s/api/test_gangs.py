@@ -27,7 +27,7 @@ class Server:
         yield {}
 
 
-@pytest.mark.parametrize("group, gang", [
+@pytest.mark.parametrize(("group", "gang"), [
     ("scheduling.volcano.sh", Gang.VOLCANO), ("scheduling.x-k8s.io", Gang.COSCHEDULING), ("none", None),
 ])  # fmt: skip
 def test_jobs_that_ask_while_another_one_waits_for_the_answer_get_it_too(group, gang):
