@@ -100,7 +100,7 @@ def test_work_and_its_derivative_are_computed_at_a_place():
 
 
 @pytest.mark.skipif(not hasattr(jax.lax, "polynomial"), reason="JAX 0.12 has polynomials as an operator")
-def test_polynomials_are_cut_along_their_elements_and_not_along_terms_of_a_sum():
+def test_polynomials_are_sharded_along_their_elements_and_not_along_terms_of_a_sum():
     """Products summed over devices are summed before: a polynomial is not linear, and its constant would count once per device."""
 
     def step(w, x):
