@@ -33,7 +33,8 @@ quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds and a
 	$(BIN)/python -m pytest -n auto -m "not slow and not full and not soak"
 
 NEWEST := tests/planner/rules tests/planner/propagation tests/planner/loops tests/report/test_plan_warnings.py \
-	tests/lowering/pipeline tests/lowering/test_jax_versions.py tests/lowering/execute/test_local_equations.py \
+	tests/lowering/pipeline tests/lowering/test_jax_versions.py tests/lowering/execute/test_islands.py \
+	tests/lowering/execute/test_local_equations.py \
 	tests/mindspore/ops/_core tests/runtime/process/test_recording.py tests/runtime/planned/test_half_memory.py
 NEWEST_JOBS := tests/docs/test_first_page.py tests/mindspore/communication/test_collectives.py
 

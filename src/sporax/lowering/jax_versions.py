@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import compute_on
 from jax.extend.core import ClosedJaxpr, JaxprEqn
+from jax.sharding import PartitionSpec
 
 _NUMBERS = ("num_consts", "num_carry")
 
@@ -104,3 +105,9 @@ def computed_on(place: str) -> AbstractContextManager[object]:
     # Traced at every call, since an equation's context has all that its trace was under: the mesh, for one.
     (call,) = jax.make_jaxpr(placed)(0.0).jaxpr.eqns
     return call.params["jaxpr"].eqns[0].ctx.manager
+
+
+def entries_of(spec: PartitionSpec) -> tuple[Any, ...]:
+    """What a spec says of each dimension; newer versions refuse to iterate over one that names reduced or unreduced axes."""
+    partitions = getattr(spec, "partitions", None)
+    return tuple(spec) if partitions is None else tuple(partitions)

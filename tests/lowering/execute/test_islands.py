@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 import sporax
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.ir.placement import Placement
 
 W, X = (
@@ -82,6 +82,25 @@ def both_axes(x):
     )(x)  # fmt: skip
 
 
+@jax.shard_map(mesh=RING, in_specs=P("x"), out_specs=(P(), P("x")))
+def partial_by_type(a):
+    partial = lax.pcast(jnp.sin(a.T), "x", to="unreduced")
+    return lax.psum(partial, "x"), lax.psum_scatter(partial, "x", scatter_dimension=0, tiled=True)
+
+
+def typed(a):
+    total, scattered = partial_by_type(a)
+    return total * 2 + scattered
+
+
+@jax.shard_map(mesh=RING, in_specs=(P(), P("x")), out_specs=P())
+def reduced_inside(w, x):
+    def loss(w):
+        return jnp.tanh(x @ lax.pcast(w, "x", to="varying")).sum()
+
+    return lax.psum(jax.grad(loss)(lax.pcast(w, "x", to="reduced")), "x")
+
+
 FUNCTIONS = {
     "reduction": jax.value_and_grad(lambda w, x: summed(2 * (x @ w))),
     "every collective": jax.value_and_grad(trained),
@@ -93,6 +112,8 @@ FUNCTIONS = {
     "exchange": lambda w, x: jax.shard_map(
         lambda a: lax.all_to_all(a, "x", 1, 0, tiled=True), mesh=RING, in_specs=P("x"), out_specs=P(None, "x")
     )(x),
+    "partial sums by type": jax.value_and_grad(lambda w, x: typed(x @ w).sum()),
+    "a weight whose gradient is partial": lambda w, x: reduced_inside(w, x),
     "vmap": lambda w, x: jax.vmap(
         jax.shard_map(lambda q: q - lax.pmean(q.mean(), "x"), mesh=RING, in_specs=P("x"), out_specs=P("x"))
     )(x.reshape(8, 16)),
@@ -150,3 +171,86 @@ def test_islands_on_other_devices_are_refused():
         sporax.plan(
             jax.shard_map(lambda a: a, mesh=turned, in_specs=P("u"), out_specs=P("u")), jnp.ones((6, 6)), devices=6
         )
+
+
+EXPLICIT = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))
+
+
+def contracted(w, x):
+    partial = jnp.einsum("ab,bc->ac", x, w, out_sharding=P(unreduced={"x"}))
+    return jax.reshard(partial, P("x"))
+
+
+def gradient_of_reduced(w, x):
+    weight = jax.reshard(w, P(reduced={"x"}))
+    return jax.reshard(jax.grad(lambda w: jnp.sin(x.T @ w).sum())(weight), P())
+
+
+def accumulated(w, x):
+    def add(total, scale):
+        weight = jax.reshard(w, P(reduced={"x"}))
+        return total + jax.grad(lambda w: jnp.sin(scale * x.T @ w).sum())(weight), None
+
+    total = jax.reshard(jnp.zeros_like(w), P(unreduced={"x"}))
+    return jax.reshard(lax.scan(add, total, jnp.arange(1.0, 3.0, dtype=jnp.float32))[0], P())
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "h100", "tpu-v5p"])
+@pytest.mark.parametrize("function", [contracted, gradient_of_reduced, accumulated])
+def test_types_of_partial_sums_leave_them_to_the_plan(function, hardware):
+    x = X.T[:, :8] if function is contracted else jnp.concatenate([X, X]).T[:8]
+    with jax.set_mesh(EXPLICIT):
+        arguments = jax.device_put(W, P("x") if function is contracted else P()), jax.device_put(x, P(None, "x"))
+        alone = jax.jit(function)(*arguments)
+        planned = sporax.plan(function, *arguments, devices=EXPLICIT, hardware=hardware)
+        got = planned.function()(*arguments)
+    np.testing.assert_allclose(got, alone, rtol=1e-5, atol=1e-6)
+    assert jax.typeof(got) == jax.typeof(alone)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.int8, np.complex64])
+@pytest.mark.parametrize(
+    ("axes", "source", "from_rank"), [(("data", "model"), 6, 6), (("model", "data"), 6, 3), (("model",), 2, None)]
+)
+def test_a_broadcast_in_an_island_sends_the_source(axes, source, from_rank, dtype):
+    """XLA compiles it for GPUs and TPUs alone, so that the expected arrays are made by hand."""
+    values = (np.arange(16) % 5).astype(dtype)
+    island = jax.shard_map(
+        lambda a: lax.pbroadcast(a, axes, source),
+        mesh=GRID,
+        in_specs=P(("data", "model")),
+        out_specs=P(("data", "model")),
+    )
+    planned = sporax.plan(island, values, devices=GRID)
+    got = planned.function()(jax.device_put(values, planned.in_shardings[0]))
+    parts = values.reshape(8, 2)
+    rows = [from_rank] * 8 if from_rank is not None else [2] * 4 + [6] * 4
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(got, parts[rows].reshape(-1))
+
+
+@pytest.mark.parametrize(
+    "unreduced", [{"in_specs": P(unreduced={"x"})}, {"out_specs": P(unreduced={"x"})}], ids=["in", "out"]
+)
+def test_an_island_takes_and_gives_what_is_complete(unreduced):
+    specs = {"in_specs": P("x"), "out_specs": P("x"), **unreduced}
+    to = {
+        "in_specs": lambda a: lax.psum_scatter(a, "x", tiled=True),
+        "out_specs": lambda a: lax.pcast(a, "x", to="unreduced"),
+    }
+    with jax.set_mesh(EXPLICIT):
+        island = jax.shard_map(to[next(iter(unreduced))], **specs)
+        start = P(unreduced={"x"}) if "in_specs" in unreduced else P("x")
+        with pytest.raises(
+            SporaxValueError, match=r"For 'shard_map', what passes its border must be complete, but got P\("
+        ):
+            sporax.plan(lambda a: jax.reshard(island(jax.reshard(a, start)), P()), jnp.arange(16.0), devices=EXPLICIT)
+
+
+@pytest.mark.filterwarnings("ignore:jax.lax.psend is deprecated")
+def test_what_names_axes_and_has_no_place_in_a_plan_is_refused():
+    send = jax.shard_map(
+        lambda a: (lax.psend(a, "x", [(0, 1)]), a)[1], mesh=RING, in_specs=P("x"), out_specs=P("x"), check_vma=False
+    )
+    with pytest.raises(SporaxNotImplementedError, match="For 'shard_map', 'psend' over x cannot be planned"):
+        sporax.plan(send, X, devices=8)

@@ -63,6 +63,7 @@ NOT_IN_PROGRAMS = ("mulhi",)
 """XLA of JAX 0.10.2 cannot compile them inside of `shard_map` on CPUs, also without Sporax."""
 
 SAMPLES = {name: [(getattr(lax, name), _arguments(name))] for name in (*UNARY, *NEWER)}
+SAMPLES |= {"polynomial": [(lambda x: lax.polynomial(x, (1.0, 0.5, 2.0)), X)]} if hasattr(lax, "polynomial") else {}
 SAMPLES |= {name: [(getattr(lax, name), X, Y)] for name in BINARY}
 SAMPLES |= {name: [(function, N, J), (function, B, C)] for name, function in BITWISE.items()}
 SAMPLES |= {name: [(getattr(lax, name), N, J % 3)] for name in SHIFTS}

@@ -15,6 +15,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.operation import LIKE
 from sporax.lowering.ingest.describe import describe
 from sporax.planner.rules import TABLE, Behaviour, assignments, placements, propagate, rule_for
+from sporax.planner.rules.elementwise import CASTS
 
 MESHES = (DeviceMatrix((2, 2)), DeviceMatrix((2, 3)))
 CASES = [(name, number) for name, samples in SAMPLES.items() for number in range(len(samples))]
@@ -22,7 +23,7 @@ SLOW_TO_COMPILE = ("igamma", "igammac", "igamma_grad_a", "random_gamma", "regula
 WITHOUT_SAMPLE = {
     **dict.fromkeys(("philox2x32", "philox4x32", "threefry4x32"), "only hardware generators make it"),
     **dict.fromkeys(("empty", "empty2"), "its values are arbitrary"),
-    **dict.fromkeys(("pvary", "reduced_vary_cast_p", "vary_unreduced_cast_p", "preduced"), "lives in shard_map only"),
+    **dict.fromkeys(CASTS, "lives in shard_map only"),
     **dict.fromkeys(("to_edtype", "from_edtype"), "random_wrap and random_unwrap stand for it"),
     **dict.fromkeys(
         (name for name in TABLE if TABLE[name].family == "13 kernels"), "test_kernels has networks of them"

@@ -30,7 +30,7 @@ from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.execute import local_equations, local_task
 from sporax.lowering.execute.local_norms import LocalNorms
 from sporax.lowering.execute.redistribute import apply_redistributions, permute
-from sporax.lowering.ingest.constraints import SHARD_MAP
+from sporax.lowering.ingest.constraints import NAMING, SHARD_MAP
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.ingest.regather import late_copy
 from sporax.lowering.jax_versions import scan_numbers
@@ -39,9 +39,10 @@ from sporax.lowering.marks.mark_primitive import mark_p
 from sporax.lowering.marks.tags import communication_scope
 from sporax.planner import plan_of_body
 from sporax.planner.communication.gradient_fusion import Delay, term_order
-from sporax.planner.communication.moves import COLLECTIVES, named_axes
+from sporax.planner.communication.moves import named_axes
 from sporax.planner.communication.transfers import Schedule, Transfer, TransferGroup, schedule
 from sporax.planner.rules import rule_for
+from sporax.planner.rules.elementwise import CASTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,15 @@ class IslandAxes:
         dims = _dims(params)
         if name == "axis_index":
             return [jnp.asarray(jax.lax.axis_index(along) if along else 0, jnp.int32)]
-        if name in _SENDS_NOTHING or not (along or dims):
+        if name in CASTS or not (along or dims):
             # Along axes of one device nothing is sent, either.
             return [jnp.reshape(x, shape) for x, shape in zip(operands, shapes, strict=True)]
         if name == "ppermute":
             return [permute(x, self._in_order(axes), self.names, params["perm"]) for x in operands]
+        if name == "pbroadcast_dynamic":
+            operands, params = operands[:1], {**params, "source": operands[1]}
         if name in _PLAIN:
-            return [_PLAIN[name](x, along, params) for x in operands]
+            return [_PLAIN[name](along, params, x) for x in operands]
         named = {"axes": (*along, *dims)} if "axes" in params else {"axis_name": along}
         results = primitive.bind(*operands, **{**params, **named})
         return list(results) if primitive.multiple_results else [results]
@@ -94,16 +97,31 @@ def _dims(params: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(entry for entry in params.get("axes", ()) if isinstance(entry, int))
 
 
-_SENDS_NOTHING = frozenset(["pvary", "pbroadcast"])
-_PLAIN: Mapping[str, Callable[[Array, tuple[str, ...], Mapping[str, Any]], Array]] = {
-    "psum_invariant": lambda x, along, params: jax.lax.psum(x, along),
-    "all_gather_invariant": lambda x, along, params: jax.lax.all_gather(
-        x, along, axis=params["all_gather_dimension"], tiled=params["tiled"]
-    ),
+def _gather(along: tuple[str, ...], params: Mapping[str, Any], x: Array) -> Array:
+    return jax.lax.all_gather(x, along, axis=params["all_gather_dimension"], tiled=params["tiled"])
+
+
+def _scatter(along: tuple[str, ...], params: Mapping[str, Any], x: Array) -> Array:
+    return jax.lax.psum_scatter(x, along, scatter_dimension=params["scatter_dimension"], tiled=params["tiled"])
+
+
+def _broadcast(along: tuple[str, ...], params: Mapping[str, Any], x: Array) -> Array:
+    """As a sum: XLA broadcasts on GPUs and TPUs alone."""
+    is_source = jax.lax.axis_index(along) == params["source"]
+    parts = x.astype(jnp.int8) if x.dtype == bool else x
+    return jax.lax.psum(jnp.where(is_source, parts, jnp.zeros_like(parts)), along).astype(x.dtype)
+
+
+_PLAIN: Mapping[str, Callable[..., Array]] = {
+    **dict.fromkeys(("psum_invariant", "unreduced_psum"), lambda along, params, x: jax.lax.psum(x, along)),
+    "unreduced_pmax": lambda along, params, x: jax.lax.pmax(x, along),
+    "unreduced_pmin": lambda along, params, x: jax.lax.pmin(x, along),
+    **dict.fromkeys(("all_gather_invariant", "all_gather_reduced"), _gather),
+    "unreduced_reduce_scatter": _scatter,
+    "pbroadcast": _broadcast,
+    "pbroadcast_dynamic": _broadcast,
 }
-"""Collectives whose types JAX checks in islands alone, by what computes the same."""
-NAMING = frozenset([*COLLECTIVES, *_SENDS_NOTHING, "axis_index"])
-"""Primitives that name axes."""
+"""Collectives whose types JAX checks in islands alone, or that not every device has, by what computes the same."""
 
 
 # A tensor with two readers may be moved to two placements, while a third reads it as it was made.

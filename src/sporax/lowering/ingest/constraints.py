@@ -18,16 +18,18 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.island import Island, IslandCollective, Names
 from sporax.ir.layout import Layout
 from sporax.ir.marks import LayoutMark, next_number
+from sporax.lowering.jax_versions import entries_of
 from sporax.lowering.rewriter import aval_of
 from sporax.planner.communication.moves import COLLECTIVES, named_axes
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.rules import local_flops, rule_for, unsharded
+from sporax.planner.rules.elementwise import CASTS
 
 _IDENTITIES = {"sharding_constraint": "with_sharding_constraint", "reshard": "reshard", "device_put": "device_put"}
 """Primitives that place tensors and do nothing else, and the functions that users call."""
@@ -58,7 +60,7 @@ class Constraints:
         """
         matrix, spec = self.matrix(sharding.mesh, requester), sharding.spec
         _check_on_devices(sharding, requester)
-        entries = [*spec, *[None] * (num_dims - len(spec))]
+        entries = [*entries_of(spec), *[None] * (num_dims - len(spec))]
         # A type says nothing of automatic axes next to explicit ones.
         is_partial = AxisType.Explicit in sharding.mesh.axis_types and AxisType.Auto in sharding.mesh.axis_types
         open_ones = (PartitionSpec.UNCONSTRAINED, *([None] if is_partial else []))
@@ -114,7 +116,7 @@ def _check_on_devices(sharding: NamedSharding, requester: str) -> None:
             "in the memory of devices (`jax.device_put` in the function sends it to hosts)",
             sharding.memory_kind,
         )
-    elif not getattr(sharding.spec, "unreduced", None):
+    elif not sharding.spec.unreduced:
         return
     raise SporaxValueError(f"For '{requester}', the array must be {must}, but got {got}.")
 
@@ -141,7 +143,9 @@ def placed_by(eqn: JaxprEqn) -> tuple[str, Sequence[NamedSharding | None]]:
     # What goes to host memory is a transfer.
     if len(found) != len(eqn.outvars) or any(sharding.memory_kind not in _IN_DEVICES for sharding in found):
         return "", ()
-    return name, [_if_typed(sharding) for sharding in found] if name == "reshard" else found
+    return name, [_if_typed(sharding) for sharding in found] if name == "reshard" else [
+        _if_complete(one) for one in found
+    ]
 
 
 def without_shardings(eqn: JaxprEqn) -> tuple[JaxprEqn, NamedSharding | None]:
@@ -158,7 +162,12 @@ def without_shardings(eqn: JaxprEqn) -> tuple[JaxprEqn, NamedSharding | None]:
 
 def _if_typed(sharding: NamedSharding) -> NamedSharding | None:
     """The sharding of a type; of automatic axes it says nothing."""
-    return sharding if AxisType.Explicit in sharding.mesh.axis_types else None
+    return _if_complete(sharding) if AxisType.Explicit in sharding.mesh.axis_types else None
+
+
+def _if_complete(sharding: NamedSharding) -> NamedSharding | None:
+    """A sharding; None where it leaves partial sums (``unreduced``), for which the plan finds a place."""
+    return None if sharding.spec.unreduced else sharding
 
 
 def _values(params: Mapping[str, Any]) -> Iterator[Any]:
@@ -181,7 +190,7 @@ def island_of(eqn: JaxprEqn, body: OperatorGraph, constraints: Constraints) -> I
     """What a plan must know of an island.
 
     Raises:
-        SporaxValueError: it is for other devices than the plan.
+        SporaxValueError: it is for other devices than the plan, or takes or gives partial sums.
     """
     mesh = eqn.params["mesh"]
     matrix = constraints.matrix(mesh, SHARD_MAP, any_names=True)
@@ -189,7 +198,11 @@ def island_of(eqn: JaxprEqn, body: OperatorGraph, constraints: Constraints) -> I
     axes = tuple(name for name in map(str, mesh.axis_names) if name in manual and name in matrix.names)
 
     def names(spec: PartitionSpec, num_dims: int) -> Names:
-        entries = [*spec, *[None] * (num_dims - len(spec))]
+        if spec.unreduced:
+            raise SporaxValueError(
+                f"For 'shard_map', what passes its border must be complete, but got {spec}: reduce it inside (`jax.lax.psum`)."
+            )
+        entries = [*entries_of(spec), *[None] * (num_dims - len(spec))]
         each = (() if entry is None else (entry,) if isinstance(entry, str) else tuple(entry) for entry in entries)
         return tuple(tuple(name for name in entry if name in axes) for entry in each)
 
@@ -207,8 +220,16 @@ def island_of(eqn: JaxprEqn, body: OperatorGraph, constraints: Constraints) -> I
     )
 
 
+NAMING = frozenset([*COLLECTIVES, *CASTS, "axis_index"])
+"""Primitives that name axes."""
+
+
 def _work(body: OperatorGraph) -> tuple[float, tuple[IslandCollective, ...]]:
-    """Arithmetic and collectives of one device."""
+    """Arithmetic and collectives of one device.
+
+    Raises:
+        SporaxNotImplementedError: a primitive names axes that has no meaning along those of a plan.
+    """
     flops, collectives = 0.0, []
     for operator in inline_loops(body).graph.operators:
         rule = rule_for(operator.operation)
@@ -216,9 +237,14 @@ def _work(body: OperatorGraph) -> tuple[float, tuple[IslandCollective, ...]]:
         axes = named_axes(operator.operation.params)
         if operator.name in COLLECTIVES and axes:
             num_bytes = sum(spec.num_bytes for spec in operator.operation.operands)
-            collectives.append(IslandCollective(COLLECTIVES[operator.name].value, axes, num_bytes, operator.times))
+            kind, _ = COLLECTIVES[operator.name]
+            collectives.append(IslandCollective(kind.value, axes, num_bytes, operator.times))
         elif (inner := operator.operation.params.get("island")) is not None:
             collectives += inner.collectives
+        elif axes and operator.name not in NAMING:
+            raise SporaxNotImplementedError(
+                f"For 'shard_map', '{operator.name}' over {', '.join(axes)} cannot be planned."
+            )
     return flops, tuple(collectives)
 
 

@@ -42,14 +42,22 @@ class MoveKind(Enum):
     MASK = "mask"
 
 
-COLLECTIVES: Mapping[str, MoveKind] = {
-    **dict.fromkeys(("psum", "psum_invariant", "pmax", "pmin"), MoveKind.ALL_REDUCE),
-    **dict.fromkeys(("all_gather", "all_gather_invariant"), MoveKind.ALL_GATHER),
-    "reduce_scatter": MoveKind.REDUCE_SCATTER,
-    "all_to_all": MoveKind.ALL_TO_ALL,
-    "ppermute": MoveKind.PERMUTE,
+def _reductions(kind: str) -> dict[str, tuple[MoveKind, str]]:
+    return dict.fromkeys((f"p{kind}", f"unreduced_p{kind}"), (MoveKind.ALL_REDUCE, kind))
+
+
+COLLECTIVES: Mapping[str, tuple[MoveKind, str]] = {
+    **_reductions("sum"),
+    **_reductions("max"),
+    **_reductions("min"),
+    # A broadcast is the sum of one device's array and the zeros of the others.
+    **dict.fromkeys(("psum_invariant", "pbroadcast", "pbroadcast_dynamic"), (MoveKind.ALL_REDUCE, "sum")),
+    **dict.fromkeys(("all_gather", "all_gather_invariant", "all_gather_reduced"), (MoveKind.ALL_GATHER, "sum")),
+    **dict.fromkeys(("reduce_scatter", "unreduced_reduce_scatter"), (MoveKind.REDUCE_SCATTER, "sum")),
+    **dict.fromkeys(("all_to_all", "ragged_all_to_all"), (MoveKind.ALL_TO_ALL, "sum")),
+    "ppermute": (MoveKind.PERMUTE, "sum"),
 }
-"""Collectives of JAX, and the moves that cost as much."""
+"""Collectives of JAX, and the moves that cost as much, with how they reduce."""
 
 
 def named_axes(params: Mapping[str, object]) -> tuple[str, ...]:

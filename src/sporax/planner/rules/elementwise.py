@@ -43,6 +43,9 @@ ALL_TOGETHER: dict[str, tuple[str, ...]] = {
 }
 """Parts of all operands together make parts of the result: x + y is the sum of the parts' x + y."""
 
+CASTS = _words("pvary preduced reduced_vary_cast reduced_vary_cast_p vary_unreduced_cast vary_unreduced_cast_p")
+"""Primitives that change what JAX knows of an array along axes, and nothing else; names that end in p are older than JAX 0.12."""
+
 ONE_OPERAND: dict[str, tuple[str, ...]] = {
     "neg": ("sum",),
     "real": ("sum",),
@@ -51,10 +54,7 @@ ONE_OPERAND: dict[str, tuple[str, ...]] = {
     "copy": MOVABLE,
     "name": MOVABLE,
     "stop_gradient": MOVABLE,
-    "pvary": MOVABLE,
-    "reduced_vary_cast_p": MOVABLE,
-    "preduced": MOVABLE,
-    "vary_unreduced_cast_p": MOVABLE,
+    **dict.fromkeys(CASTS, MOVABLE),
 }
 """Parts of the operand make parts of the result."""
 

@@ -246,7 +246,7 @@ _WITHOUT_RULES: dict[str, Entry] = {
     **_others("10 control flow and calls", Behaviour.OPAQUE, "the number of the platform, which all devices have",
         "platform_index"),
     **_others("11 collectives", Behaviour.OPAQUE, "a collective over an axis that the function names",
-        """psum psum_invariant pmax pmin ppermute pbroadcast all_gather all_gather_invariant all_gather_reduced
+        """psum psum_invariant pmax pmin ppermute pbroadcast pbroadcast_dynamic all_gather all_gather_invariant all_gather_reduced
         all_to_all ragged_all_to_all reduce_scatter unreduced_psum unreduced_reduce_scatter psend precv axis_index
         psum_start psum_done psum_invariant_start pbroadcast_start pbroadcast_done ppermute_start ppermute_done
         all_gather_start all_gather_done all_gather_reduced_start all_to_all_start all_to_all_done reduce_scatter_start

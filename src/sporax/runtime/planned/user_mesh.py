@@ -36,6 +36,7 @@ from sporax.ir.marks import LayoutMark
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
 from sporax.lowering.ingest.constraints import Constraints
+from sporax.lowering.jax_versions import entries_of
 from sporax.planner.pins.strategies import layout_placement
 
 
@@ -79,7 +80,10 @@ class NamedAxes:
             SporaxValueError: more dimensions than the array has, an axis that is none of the mesh, or an open dimension.
         """
         runs = self.runs()
-        if any(entry is PartitionSpec.UNCONSTRAINED for entry in spec):
+        entries = entries_of(spec)
+        if spec.unreduced:
+            raise SporaxValueError(f"For 'plan', '{option}' must leave {whose} complete, but got {spec}.")
+        if any(entry is PartitionSpec.UNCONSTRAINED for entry in entries):
             raise SporaxValueError(
                 f"For 'plan', '{option}' must say of each dimension of {whose} how it is sharded, as for `jax.jit`, but got "
                 f"{spec}. None in place of it leaves the whole array to the search, a constraint in 'fn' one dimension."
@@ -89,7 +93,7 @@ class NamedAxes:
                 f"For 'plan', '{option}' must fit {whose} of {num_dims} dimensions, but got {spec} with {len(spec)}."
             )
         dims: list[tuple[int, ...]] = []
-        for entry in (*spec, *[None] * (num_dims - len(spec))):
+        for entry in (*entries, *[None] * (num_dims - len(spec))):
             names = () if entry is None else entry if isinstance(entry, tuple) else (entry,)
             for name in names:
                 if name not in runs:

@@ -330,7 +330,7 @@ class Instructions:
 
     def _collective(self, event: Event, operator: Operator, island: Island) -> None:
         """What the author of an island moves."""
-        params, kind = operator.operation.params, COLLECTIVES[operator.name]
+        params, (kind, reduction) = operator.operation.params, COLLECTIVES[operator.name]
         mesh = self.timeline.mesh or island.matrix
         runs = island.runs(mesh)
         move = Move(
@@ -338,8 +338,7 @@ class Instructions:
             tuple(axis for name in named_axes(params) for axis in runs.get(name, ())),  # none for axes of one device
             params.get("all_gather_dimension", params.get("concat_axis", -1)),
             params.get("scatter_dimension", params.get("split_axis", -1)),
-            # As in `pmax`.
-            operator.name[1:4] if kind is MoveKind.ALL_REDUCE else "sum",
+            reduction,
         )
         for value, result in self._pairs(event, operator):
             shape, count = [*self._shape(value)], num_parts(mesh, move.axes)
