@@ -260,6 +260,21 @@ def test_on_explicit_axes_it_is_said_how_many_changes_types_allow():
     assert 0 < int(count) < found.tried  # a carry has one type
 
 
+def test_arrays_whose_types_say_partial_sums_are_left_as_they_are():
+    mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))
+
+    def gradient(w, x):
+        weight = jax.reshard(w, P(reduced={"x"}))
+        return jax.reshard(jax.grad(lambda w: jnp.sin(x @ w).sum())(weight), P())
+
+    with jax.set_mesh(mesh):
+        arguments = jax.device_put(jnp.ones((8, 8)), P()), jax.device_put(jnp.ones((16, 8)), P("x"))
+        found = sporax.explain_resharding(gradient, *arguments, hardware="h100")
+    (one,) = found.collectives
+    assert (one.operator, one.axes) == ("all-reduce", ("x",))
+    assert "(P(" not in str(found)  # no constraint on what is partial, only on arguments and results
+
+
 def test_what_the_user_has_written_in_a_shard_map_is_said_to_be_theirs_and_left():
     def total(x):
         return jax.shard_map(lambda part: jax.lax.psum(part, "data"), mesh=ROW, in_specs=P("data"), out_specs=P())(x)

@@ -19,6 +19,7 @@ from typing import Any
 from jax.extend.core import Var
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from sporax.lowering.jax_versions import entries_of
 from sporax.lowering.rewriter import Atom, aval_of
 from sporax.report.resharding import SourceLine
 from sporax.runtime.planned.user_mesh import is_explicit
@@ -159,7 +160,7 @@ class Changes:
         if var in self.results:
             yield from self._of_result(self.results[var], axes)
         place = self._constrained(number, var)
-        if place is None:
+        if place is None or self._is_partial(var):
             return
         eqn = self.equations[place[0]].eqn
         what = f"the result of {eqn.primitive.name}" if place[1] >= 0 else f"what {eqn.primitive.name} reads"
@@ -181,6 +182,11 @@ class Changes:
                 {**gradients, place: sharding},
                 replaces=self._is_constraint(var),
             )
+
+    def _is_partial(self, var: Var) -> bool:
+        """Whether its type says that it, or its gradient, is partial sums: in another place it would be another array."""
+        spec = getattr(getattr(aval_of(var), "sharding", None), "spec", None)
+        return spec is not None and bool(spec.unreduced or spec.reduced)
 
     def _type_of(self, atom: Atom) -> NamedSharding | None:
         """The sharding that the type of an array says, on explicit axes."""
@@ -335,7 +341,7 @@ def _mixed(one: PartitionSpec, other: PartitionSpec) -> Iterator[PartitionSpec]:
 
 def _spec(sharding: Any, num_dims: int) -> PartitionSpec:
     """The specification of a sharding, an entry for each dimension; of none where it is no such one."""
-    entries = tuple(sharding.spec) if isinstance(sharding, NamedSharding) else ()
+    entries = entries_of(sharding.spec) if isinstance(sharding, NamedSharding) else ()
     return PartitionSpec(*(_entry(_names(entry), None) for entry in entries), *[None] * (num_dims - len(entries)))
 
 
