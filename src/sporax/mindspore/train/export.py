@@ -134,10 +134,9 @@ def _write(path: Path, net: Cell, inputs: tuple[Tensor, ...]) -> None:
         "outputs": structure[0],
     }
     weights = io.BytesIO()
-    stored = {name: np.asarray(parameter.array) for name, parameter in parameters.items()}
-    specs = [StoredTensor.of(name, array) for name, array in stored.items()]
+    specs = [StoredTensor.of(name, parameter.array) for name, parameter in parameters.items()]
     check_safetensors(specs)
-    safetensors_format.write_stream(weights, specs, lambda spec: stored[spec.name], lambda checksums: {})
+    safetensors_format.write_stream(weights, specs, lambda spec: np.asarray(parameters[spec.name].array), lambda _: {})
     with atomic_write(path) as file, zipfile.ZipFile(file, "w") as archive:
         contents = {_MANIFEST: json.dumps(manifest).encode(), _PROGRAM: program, _PARAMETERS: weights.getvalue()}
         for name, content in contents.items():
