@@ -62,5 +62,5 @@ def check_server(server: ServerState) -> None:
 
 def check_client(client: ClientState) -> None:
     for request, entry in client.open.items():
-        assert request == entry.submit.request
+        assert request == entry.request
         assert entry.sent_to is None or client.view is not None

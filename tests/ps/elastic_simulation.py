@@ -143,7 +143,7 @@ class Client:
     def submit(self, slot: int, make: Callable, frames: object = (), seq: int = 0, into: object = None) -> int:
         self.last += 1
         request = self.last
-        self.handle(client.Submit(request, slot, make, tuple(frames), seq))
+        self.do([self.state.submit(request, slot, make, tuple(frames), seq, self.worker.job.now)])
         return request
 
     def wait(self, request: int) -> tuple[ServerMessage, tuple]:
@@ -163,14 +163,18 @@ class Client:
             for known in (self.state.open, self.answers, self.errors):
                 known.pop(request, None)
 
-    def handle(self, event: client.Event) -> None:
+    def take(self, message: ServerMessage, frames: tuple) -> None:
+        if self.state.closes(message):
+            self.answers[message.request] = (message, frames)
+        else:
+            self.do(self.state.refused(message, self.worker.job.now))
+
+    def do(self, actions: list[client.Action]) -> None:
         job, me = self.worker.job, self.worker.identity
-        for action in self.state.handle(event, job.now):
+        for action in actions:
             match action:
                 case events.ToServer(address, message, frames):
                     job.send(f"server-{address.index}-{address.tcp}", me, message, frames)
-                case client.Done(request, message, frames):
-                    self.answers[request] = (message, frames)
                 case client.Failed(request, reason):
                     self.errors[request] = reason
 
@@ -380,16 +384,16 @@ class ElasticJob(Simulation):
             before = worker.link.view
             worker.link.take(message)
             if worker.link.view is not before:
-                worker.client.handle(client.NewView(worker.link.view))
+                worker.client.do(worker.client.state.new_view(worker.link.view, self.now))
         else:
-            worker.client.handle(events.Received(b"", message, frames))
+            worker.client.take(message, frames)
 
     def tick(self) -> None:
         super().tick()
         for rank, worker in list(self.workers.items()):
             if worker.has_ended:
                 continue
-            worker.client.handle(client.Tick())
+            worker.client.do(worker.client.state.tick(self.now))
             if worker.link.welcome is None:
                 self.send("scheduler", worker.identity, RegisterProcess("worker", worker.node, rank))
             else:

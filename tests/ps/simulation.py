@@ -178,9 +178,9 @@ class Simulation:
         elif isinstance(message, Initialised):
             self.tells_values = False
         elif isinstance(message, ViewReply) or (isinstance(message, HeartbeatReply) and message.view is not None):
-            self.do_client(rank, self.clients[rank].handle(client.NewView(message.view), self.now))
+            self.do_client(rank, self.clients[rank].new_view(message.view, self.now))
         else:
-            self.do_client(rank, self.clients[rank].handle(events.Received(b"", message, frames), self.now))
+            self.answer(rank, message, frames)
         check_client(self.clients[rank])
 
     def tick(self) -> None:
@@ -206,7 +206,7 @@ class Simulation:
         if self.tells_values:
             self.send("scheduler", b"worker-0", Initialised())
         for rank, state in enumerate(self.clients):
-            self.do_client(rank, state.handle(client.Tick(), self.now))
+            self.do_client(rank, state.tick(self.now))
             identity = b"worker-%d" % rank
             if self.incarnations[rank] == 0:
                 self.send("scheduler", identity, RegisterProcess("worker", f"w{rank}", rank))
@@ -256,19 +256,23 @@ class Simulation:
                     self.crash(simulated.index)
                     return
 
+    def answer(self, rank: int, message: ServerMessage, frames: tuple) -> None:
+        if not self.clients[rank].closes(message):
+            self.do_client(rank, self.clients[rank].refused(message, self.now))
+            return
+        self.answers[(rank, message.request)] = message
+        if frames:
+            self.values[(rank, message.request)] = np.frombuffer(b"".join(frames), np.float32)
+
     def do_client(self, rank: int, actions: list[client.Action]) -> None:
         for action in actions:
             match action:
                 case events.ToServer(address, message, frames):
                     self.send(f"server-{address.index}-{address.tcp}", b"worker-%d" % rank, message, frames)
-                case client.AskView():
-                    pass  # the next heartbeat brings it
-                case client.Done(request, message, frames):
-                    self.answers[(rank, request)] = message
-                    if frames:
-                        self.values[(rank, request)] = np.frombuffer(b"".join(frames), np.float32)
-                case client.Lost(slot, had, has):
-                    self.send("scheduler", b"worker-%d" % rank, UpdatesLost(slot, had, has))
+                case events.ToScheduler(UpdatesLost() as message):
+                    self.send("scheduler", b"worker-%d" % rank, message)
+                case events.ToScheduler():
+                    pass  # the next heartbeat brings the view
                 case client.Failed(_, reason):
                     self.failures.append(reason)
 
@@ -325,8 +329,7 @@ class Simulation:
 
     def submit(self, rank: int, slot: int, make: object, frames: tuple = (), seq: int = 0) -> tuple[int, int]:
         request = next(self.requests)
-        submit = client.Submit(request, slot, make, frames, seq)
-        self.do_client(rank, self.clients[rank].handle(submit, self.now))
+        self.do_client(rank, [self.clients[rank].submit(request, slot, make, frames, seq, self.now)])
         return rank, request
 
     def initialise(self) -> None:

@@ -17,8 +17,7 @@ import importlib
 import re
 import sys
 from collections.abc import Sequence
-from types import ModuleType
-from typing import NoReturn
+from typing import NoReturn, Protocol, cast
 
 from sporax._version import __version__
 from sporax.base.errors import SporaxError, did_you_mean
@@ -121,6 +120,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+class Command(Protocol):
+    """What a module must offer to be a command."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's flags."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do the work; returns the exit code."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's); returns the exit code."""
     # Two parsers: flags belong to the command, whose module is loaded only when it is chosen.
@@ -128,8 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         command = load_command(chosen.command)
         parser = command_parser(chosen.command, command)
-        code: int = command.run(parser.parsed(chosen.arguments))
-        return code
+        return command.run(parser.parsed(chosen.arguments))
     except SporaxError as mistake:
         print(f"sporax {chosen.command}: {mistake}", file=sys.stderr)
         return USAGE_ERROR
@@ -153,13 +161,13 @@ def top_level_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def load_command(name: str) -> ModuleType:
+def load_command(name: str) -> Command:
     """Import the module of the command called `name`."""
     module, _ = COMMANDS[name]
-    return importlib.import_module(module)
+    return cast("Command", importlib.import_module(module))
 
 
-def command_parser(name: str, command: ModuleType) -> Parser:
+def command_parser(name: str, command: Command) -> Parser:
     """The parser of one command, with the flags that its module declares."""
     _, summary = COMMANDS[name]
     parser = Parser(prog=f"sporax {name}", description=f"{summary[0].upper()}{summary[1:]}.", allow_abbrev=False)

@@ -81,6 +81,15 @@ def test_networks_that_write_and_files_of_others_are_refused(tmp_path):
         ms.load(str(tmp_path / "theirs.mindir"))
 
 
+@needs_flatbuffers
+def test_a_dtype_that_the_file_cannot_hold_is_named(tmp_path):
+    net = nn.SequentialCell(nn.ReLU())
+    net.insert_param_to_cell("phase", ms.Parameter(ops.zeros((2,), ms.complex128), name="phase"))
+    with pytest.raises(TypeError, match="'safetensors' has no complex128, but 'phase' is of it"):
+        ms.export(net.set_train(False), ops.ones((2,)), file_name=str(tmp_path / "net"), file_format="MINDIR")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"sporax\[export\]"):

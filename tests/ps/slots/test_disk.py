@@ -26,6 +26,7 @@ from sporax.ps.slots import record_log as log_module
 from sporax.ps.slots.log_file import StorageError
 from sporax.ps.slots.record_log import SlotLog
 from sporax.ps.slots.slot import SlotState
+from sporax.ps.slots.slot_files import folder_of, write_slot
 
 RECORD = Record(0, 1, 1, [], [], [], None)
 NEED = r"It needs \d+ bytes there, and \d+ are free"
@@ -64,6 +65,15 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, mo
     assert sorted(path.name for path in tmp_path.glob("slot-*")) == ["slot-0003"]
     assert log.recover(0).states[3].lsn == 5
     log.close()
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing_half_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_slot(str(tmp_path), 1, *SlotState(3, 0, lsn=5).image())
+    assert not list(folder_of(str(tmp_path), 1).iterdir())
 
 
 def test_pages_ahead_take_a_small_part_of_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,11 +26,10 @@ from sporax.launch.jobs.supervision import FAILED, exit_code_of
 from sporax.launch.target import Target
 from sporax.ps.client.scheduler_link import Requester
 from sporax.ps.environment import DAMAGED_LOGS_VARIABLE, REPLACED
-from sporax.ps.protocol.messages import Exited, GetWanted, LauncherFailed, Wanted
+from sporax.ps.protocol.messages import Exited, GetWanted, Wanted
 from sporax.ps.scheduler.journal import journal_path, read_journal
 from sporax.ps.sockets.security import Keys
 
-_POLL_SECONDS = 0.02
 _ASK_SECONDS = 0.25
 _PARTING_SECONDS = 3.0  # for servers to hear that the job is over, and to end by themselves
 _QUIET_SECONDS = 5.0
@@ -264,7 +263,7 @@ class LocalCluster:
         self._num_notices = len(target.notices)
         self.wanted = target
         if target.error:
-            self.fail(target.error, target.exit_code or FAILED)
+            self.fail(target.error)
         if target.finished:
             return
         for role, count in (("server", target.servers), ("worker", target.workers if self._worker else 0)):
@@ -293,20 +292,6 @@ class LocalCluster:
     def fail_elsewhere(self, reason: str, exit_code: int) -> None:
         """End the job because another launcher has; what has failed here meanwhile has failed because of that."""
         self.failure, self.exit_code = reason, exit_code
-
-    def tell_others(self, reason: str) -> None:
-        """Let the launchers of other machines know that this one ends its processes; waits a little until they have heard it."""
-        if self._share.num_nodes == 1:
-            return
-        self._requester.tell(LauncherFailed(reason, self.exit_code))
-        # The scheduler passes it on and ends, or is on another machine, to which the message has to get.
-        ends = time.monotonic() + _PARTING_SECONDS
-        scheduler = self.children.get(("scheduler", 0))
-        while scheduler is not None and scheduler.process is not None and time.monotonic() < ends:
-            if scheduler.process.poll() is not None:
-                break
-            time.sleep(_POLL_SECONDS)
-        self._requester.ask(GetWanted(), Wanted, _POLL_SECONDS if scheduler is not None else _PARTING_SECONDS)
 
     def close(self) -> None:
         """End everything that still runs."""

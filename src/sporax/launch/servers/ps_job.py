@@ -202,10 +202,9 @@ def _watch(cluster: LocalCluster, log_dir: Path, others: OtherLaunchers | None) 
         finally:
             if cluster.failure or signum:
                 reason = cluster.failure or f"got {supervision.signal_name(signum)}"
-                # First: workers elsewhere hear it from the scheduler, and may end before their launcher hears it from there.
+                # First: workers elsewhere would fail without the servers of this machine.
                 if others is not None:
                     others.tell(f"has ended its processes: {reason}", cluster.exit_code)
-                cluster.tell_others(f"the launcher on {socket.gethostname()} has ended its processes: {reason}")
             cluster.close()
             if others is not None:
                 others.link.close()

@@ -2,7 +2,7 @@
 
 The graph holds forward pass, backward pass and update of the chunk for one micro batch, so the sharding of its tensors is
 decided once for all its programs. Tensors keep the numbers they have in the whole step; what other chunks make is an
-input.
+input. Marks and equations also say which of its tensors wait in host memory, which devices read, and which are gathered twice.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, Input, Operator, OperatorGraph, Role
+from sporax.ir.marks import WeightMark
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.pipeline.assign import Assigned
 from sporax.lowering.pipeline.flat import Carry, Phase, part_of_identity
@@ -265,3 +266,57 @@ class _Cutter:
             before = received.get(tensor)
             return Phase.UPDATE if before is None else before
         return phase_of_maker if phase_of_maker in (Phase.FORWARD, Phase.BACKWARD) else phase
+
+
+def waiting_on_hosts(chunk: ChunkGraph, assigned: Assigned, checkpoints_wait: bool) -> set[int]:
+    """The tensors of a micro batch that wait for the backward pass in host memory: as marks say, and what is kept for recomputed
+    calls. Scalars are not worth a transfer."""
+    step = assigned.micro.step
+    waiting: set[int] = set()
+    for operator, equation in zip(step.graph.operators, step.equations, strict=True):
+        if operator.name in IDENTITIES:
+            pairs = zip(operator.results, operator.operands, strict=True)
+            waiting.update(result for result, operand in pairs if operand in waiting)
+        elif equation.waits:
+            waiting.update(operator.results)
+    if checkpoints_wait:
+        waiting |= _read_again(chunk)
+    return {tensor for tensor in waiting if step.graph.tensors[tensor].shape}
+
+
+def _read_again(chunk: ChunkGraph) -> set[int]:
+    """The tensors of the forward pass that recomputed calls read."""
+    phases = zip(chunk.step.graph.operators, chunk.phases, strict=True)
+    forward = {tensor for operator, phase in phases if phase is Phase.FORWARD for tensor in operator.results}
+    forward |= {tensor for tensor, phase in chunk.received.items() if phase is Phase.FORWARD}
+    entries = zip(chunk.step.graph.operators, chunk.step.equations, strict=True)
+    return forward & {tensor for operator, equation in entries if equation.again for tensor in operator.operands}
+
+
+def read_on_devices(chunk: ChunkGraph) -> set[int]:
+    """What operators of the devices read in a micro batch, by way of marks, too."""
+    read: set[int] = set()
+    entries = zip(chunk.step.graph.operators, chunk.step.equations, chunk.phases, strict=True)
+    # Backwards, so that what reads the result of a mark is known before the mark.
+    for operator, equation, phase in reversed(list(entries)):
+        if operator.name in IDENTITIES:
+            pairs = zip(operator.results, operator.operands, strict=True)
+            read.update(operand for result, operand in pairs if result in read)
+        elif phase is not Phase.UPDATE and not equation.on_host:
+            read.update(operator.operands)
+    return read
+
+
+def gathered_again(graph: OperatorGraph) -> frozenset[int]:
+    """The inputs that a recomputed Cell gathers a second time (``parallel_optimizer_comm_recompute``)."""
+    source: dict[int, int] = {}
+    again: set[int] = set()
+    for operator in graph.operators:
+        if operator.name in IDENTITIES:
+            source.update(
+                (result, source.get(operand, operand))
+                for operand, result in zip(operator.operands, operator.results, strict=True)
+            )
+        if isinstance(operator.mark, WeightMark):
+            again.add(source[operator.results[0]])
+    return frozenset(again)

@@ -22,13 +22,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sporax.ir.graph import IDENTITIES, LITERAL, Input, Operator, OperatorGraph, Role
-from sporax.ir.marks import WeightMark
 from sporax.ir.pipeline_schedule import TaskKind
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.pipeline.assign import Assigned
-from sporax.lowering.pipeline.chunk import ChunkGraph
+from sporax.lowering.pipeline.chunk import ChunkGraph, gathered_again, read_on_devices, waiting_on_hosts
 from sporax.lowering.pipeline.flat import Phase, part_of_identity
 from sporax.planner.rules import entry_for
 
@@ -139,7 +138,7 @@ def programs_of(
         hosted: variables that are in host memory between steps, by position of the argument.
         checkpoints_wait: whether what is kept for recomputed calls waits for the backward pass in host memory.
     """
-    away = _waiting(chunk, assigned, checkpoints_wait)
+    away = waiting_on_hosts(chunk, assigned, checkpoints_wait)
     return _Maker(chunk, plan, assigned, levels, gather_each_time, hosted, away).make(num_levels)
 
 
@@ -156,7 +155,7 @@ class _Maker:
     ) -> None:
         self.chunk, self.plan, self.assigned, self.levels = chunk, plan, assigned, levels
         graph = chunk.step.graph
-        self.gathered_by_tasks = frozenset(chunk.arguments) if gather_each_time else _gathered_again(graph)
+        self.gathered_by_tasks = frozenset(chunk.arguments) if gather_each_time else gathered_again(graph)
         self.graph = graph
         self.makers = graph.producers()
         self.stored = {entry.tensor: place for entry, place in zip(graph.inputs, plan.inputs, strict=True)}
@@ -546,60 +545,6 @@ class _Maker:
             return Slot("carry", before), self.stored[before]
         kind = "step" if self._phase(tensor) is Phase.UPDATE else "sum"
         return Slot(kind, tensor), self.current[tensor]
-
-
-def _waiting(chunk: ChunkGraph, assigned: Assigned, checkpoints_wait: bool) -> set[int]:
-    """The tensors of a micro batch that wait for the backward pass in host memory: as marks say, and what is kept for recomputed
-    calls. Scalars are not worth a transfer."""
-    step = assigned.micro.step
-    waiting: set[int] = set()
-    for operator, equation in zip(step.graph.operators, step.equations, strict=True):
-        if operator.name in IDENTITIES:
-            pairs = zip(operator.results, operator.operands, strict=True)
-            waiting.update(result for result, operand in pairs if operand in waiting)
-        elif equation.waits:
-            waiting.update(operator.results)
-    if checkpoints_wait:
-        waiting |= _read_again(chunk)
-    return {tensor for tensor in waiting if step.graph.tensors[tensor].shape}
-
-
-def _read_again(chunk: ChunkGraph) -> set[int]:
-    """The tensors of the forward pass that recomputed calls read."""
-    phases = zip(chunk.step.graph.operators, chunk.phases, strict=True)
-    forward = {tensor for operator, phase in phases if phase is Phase.FORWARD for tensor in operator.results}
-    forward |= {tensor for tensor, phase in chunk.received.items() if phase is Phase.FORWARD}
-    entries = zip(chunk.step.graph.operators, chunk.step.equations, strict=True)
-    return forward & {tensor for operator, equation in entries if equation.again for tensor in operator.operands}
-
-
-def read_on_devices(chunk: ChunkGraph) -> set[int]:
-    """What operators of the devices read in a micro batch, by way of marks, too."""
-    read: set[int] = set()
-    entries = zip(chunk.step.graph.operators, chunk.step.equations, chunk.phases, strict=True)
-    # Backwards, so that what reads the result of a mark is known before the mark.
-    for operator, equation, phase in reversed(list(entries)):
-        if operator.name in IDENTITIES:
-            pairs = zip(operator.results, operator.operands, strict=True)
-            read.update(operand for result, operand in pairs if result in read)
-        elif phase is not Phase.UPDATE and not equation.on_host:
-            read.update(operator.operands)
-    return read
-
-
-def _gathered_again(graph: OperatorGraph) -> frozenset[int]:
-    """The inputs that a recomputed Cell gathers a second time (``parallel_optimizer_comm_recompute``)."""
-    source: dict[int, int] = {}
-    again: set[int] = set()
-    for operator in graph.operators:
-        if operator.name in IDENTITIES:
-            source.update(
-                (result, source.get(operand, operand))
-                for operand, result in zip(operator.operands, operator.results, strict=True)
-            )
-        if isinstance(operator.mark, WeightMark):
-            again.add(source[operator.results[0]])
-    return frozenset(again)
 
 
 def _overwriting(program: ChunkProgram, later: Sequence[ChunkProgram] = ()) -> ChunkProgram:

@@ -21,9 +21,8 @@ import numpy as np
 
 from sporax.mindspore import _protobuf as protobuf
 from sporax.mindspore.common import dtype as dtypes
-from sporax.runtime.storage.entries import MAX_DIMS, CheckpointEntry, CorruptCheckpointError, check_shape
+from sporax.runtime.storage.entries import MAX_DIMS, CheckpointEntry, CorruptCheckpointError, StoredTensor, check_shape
 from sporax.runtime.storage.safetensors_format import CheckedWriter, combined_crc
-from sporax.runtime.storage.tensor_files import StoredTensor
 
 # 512 MiB: protobuf's limit for one message is 2 GiB.
 SLICE_BYTES = 512 << 20

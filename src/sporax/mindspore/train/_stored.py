@@ -41,11 +41,17 @@ from sporax.mindspore.common.parameter import Parameter, no_init_parameters
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.train import _ckpt_format
 from sporax.runtime.ranks.joint_arrays import place
-from sporax.runtime.storage.entries import CheckpointEntry, CorruptCheckpointError, Region, full_region, region_shape
+from sporax.runtime.storage.entries import (
+    CheckpointEntry,
+    CorruptCheckpointError,
+    Region,
+    StoredTensor,
+    full_region,
+    region_shape,
+)
 from sporax.runtime.storage.slices import RankPlace, Slice, SliceEntry, SliceSource, placed, placed_blocks
 from sporax.runtime.storage.tensor_files import (
     Contents,
-    StoredTensor,
     TensorFile,
     check_safetensors,
     open_mapped,
@@ -303,10 +309,7 @@ def write_rank_file(
     # Before the further entries, which have no place in a layout.
     keys = list(by_key)
     by_key.update({entry.name: entry.value for entry in further or []})
-    specs = [
-        StoredTensor(key, (0,), None) if isinstance(value, str) else StoredTensor(key, value.shape, value.dtype)
-        for key, value in by_key.items()
-    ]
+    specs = [StoredTensor.of(key, value) for key, value in by_key.items()]
 
     # `strict`: a key that two slices share would lose one of them.
     layout = layout_writer(place.rank, place.num_ranks, mark, dict(zip(keys, slices, strict=True)))

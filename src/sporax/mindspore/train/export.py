@@ -43,7 +43,8 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.jax_cell import Graph, flattened
 from sporax.runtime.state import frames
 from sporax.runtime.storage import safetensors_format
-from sporax.runtime.storage.entries import CheckpointEntry, CorruptCheckpointError
+from sporax.runtime.storage.entries import CorruptCheckpointError, StoredTensor
+from sporax.runtime.storage.tensor_files import check_safetensors
 
 __all__ = ["export", "load"]
 
@@ -133,8 +134,9 @@ def _write(path: Path, net: Cell, inputs: tuple[Tensor, ...]) -> None:
         "outputs": structure[0],
     }
     weights = io.BytesIO()
-    entries = [CheckpointEntry(name, np.asarray(parameter.array)) for name, parameter in parameters.items()]
-    safetensors_format.write(weights, entries, metadata={})
+    specs = [StoredTensor.of(name, parameter.array) for name, parameter in parameters.items()]
+    check_safetensors(specs)
+    safetensors_format.write_stream(weights, specs, lambda spec: np.asarray(parameters[spec.name].array), lambda _: {})
     with atomic_write(path) as file, zipfile.ZipFile(file, "w") as archive:
         contents = {_MANIFEST: json.dumps(manifest).encode(), _PROGRAM: program, _PARAMETERS: weights.getvalue()}
         for name, content in contents.items():

@@ -44,9 +44,8 @@ from sporax.mindspore.train._stored import (
 )
 from sporax.runtime.session import SESSION
 from sporax.runtime.storage import safetensors_format
-from sporax.runtime.storage.entries import CheckpointEntry, CorruptCheckpointError
+from sporax.runtime.storage.entries import CheckpointEntry, CorruptCheckpointError, StoredTensor
 from sporax.runtime.storage.slices import SliceSource, held_slices, this_rank
-from sporax.runtime.storage.tensor_files import StoredTensor
 
 __all__ = """
     async_ckpt_thread_status ckpt_to_safetensors load_checkpoint load_checkpoint_async load_param_into_net
@@ -168,7 +167,7 @@ def _unsliced_work(path: Path, values: dict[str, Any], further: list[CheckpointE
     merged([CheckpointEntry(name, "") for name in values], further)
     everything = {**values, **{entry.name: entry.value for entry in further}}
     specs = [
-        StoredTensor(name, (0,), None)
+        StoredTensor.of(name, value)
         if isinstance(value, str)
         else StoredTensor(name, tuple(value.shape), _dtype(value))
         for name, value in everything.items()

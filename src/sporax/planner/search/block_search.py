@@ -30,7 +30,7 @@ from sporax.planner.search.limit.limit import lagrangian_plan, least_cost
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem, SearchResult
-from sporax.planner.search.space.repeated_blocks import TURNS, Edge, Repeats, Wire, find_repeats, labels, tied_choice
+from sporax.planner.search.space.repeated_blocks import Edge, Repeats, Wire, find_repeats, labels, tied_choice
 from sporax.planner.search.space.resharding_cost import Floats
 from sporax.planner.search.task import SearchTask, searches
 from sporax.planner.solver.graph.core import Core
@@ -44,20 +44,19 @@ _TOLERABLE = 0.01
 
 
 @searches
-def repeated(task: SearchTask, turns: int = TURNS) -> SearchResult:
+def repeated(task: SearchTask) -> SearchResult:
     """A plan in which repeated blocks are sharded equally, with a bound on what better there could be.
 
     Cost and bound are of one cost model. On meshes of many axes moves go the straight way there, and the plan may run faster.
 
     Args:
         task: when its time is over, decisions of tied blocks are not freed.
-        turns: after how many blocks the plan repeats.
     """
     problem = task.builder().build()
-    chosen, bound, decided = _decide(problem, turns, task.budget)
+    chosen, bound, decided = _decide(problem, task.budget)
     limit = task.options.memory_bytes
     if limit is not None and measured(problem, chosen).peak_bytes > limit:
-        within = lagrangian_plan(problem, limit, tied=True, turns=turns)
+        within = lagrangian_plan(problem, limit, tied=True)
         if within.peak_bytes <= limit and problem.seconds(within.chosen) <= (1 + _TOLERABLE) * bound:
             chosen = within.chosen
         else:
@@ -69,12 +68,12 @@ def repeated(task: SearchTask, turns: int = TURNS) -> SearchResult:
     )
 
 
-def _decide(problem: Problem, turns: int, budget: Budget) -> tuple[list[int], float, int]:
+def _decide(problem: Problem, budget: Budget) -> tuple[list[int], float, int]:
     """A choice without regard to memory, the bound in seconds, and how many variables it took."""
     repeats, bound = find_repeats(labels(problem), problem.edges), 0.0
     attempts: list[tuple[float, int, list[int]]] = []
     if repeats is not None:
-        chosen, variables = tied_choice(problem, repeats, turns)
+        chosen, variables = tied_choice(problem, repeats)
         attempts.append((problem.seconds(chosen), variables, chosen))
         # The bound holds for all plans, tied or not, so the gap includes what the tying costs.
         bound = bound_of(problem.costs, repeats, attempts[0][0] * problem.scale) / problem.scale

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ps.client.client_state import Action, AskView, ClientState, Done, Lost, NewView, Submit
+from sporax.ps.client.client_state import Action, ClientState
 from sporax.ps.client.scheduler_link import SchedulerLink
-from sporax.ps.protocol.events import Tick, ToServer
-from sporax.ps.protocol.messages import GetView, Pulled, ServerMessage, UpdatesLost, View
+from sporax.ps.protocol.events import ToScheduler, ToServer
+from sporax.ps.protocol.messages import Pulled, ServerMessage, View
 from sporax.ps.protocol.wire import Frame, total_bytes
 from sporax.ps.sockets.security import Keys
 from sporax.ps.sockets.stream import Streams
@@ -89,7 +89,7 @@ class Client:
             self._bytes_open += size
             if self.link.view is not self._view:
                 self._take_view()
-            action = self.state.submit(Submit(request, slot, make, parts, seq), time.monotonic())
+            action = self.state.submit(request, slot, make, parts, seq, time.monotonic())
             if type(action) is ToServer:
                 self._peers.send(action.server, action.message, parts)
             else:
@@ -162,31 +162,26 @@ class Client:
             if self.state.closes(message):
                 self._finish(message, frames)
             else:
-                self._carry_out(self.state.answered(message, frames, time.monotonic()))
+                self._carry_out(self.state.refused(message, time.monotonic()))
         now = time.monotonic()
         # Ticks resend requests, which takes tens of milliseconds anyway.
         if now >= self._next_tick:
             self._next_tick = now + _TICK_SECONDS
-            self._carry_out(self.state.handle(Tick(), now))
+            self._carry_out(self.state.tick(now))
 
     def _take_view(self) -> None:
         """Take the link's view, which has replaced its earlier one by a new object."""
         self._view = self.link.view
         if self._view is not None:
-            self._carry_out(self.state.handle(NewView(self._view), time.monotonic()))
+            self._carry_out(self.state.new_view(self._view, time.monotonic()))
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
             # The most frequent actions first.
             if type(action) is ToServer:
                 self._peers.send(action.server, action.message, action.frames)
-            elif type(action) is Done:
-                self._finish(action.message, action.frames)
-            elif type(action) is AskView:
-                self.link.tell(GetView())
-            elif type(action) is Lost:
-                # The scheduler ends the job: its error says from where to begin again.
-                self.link.tell(UpdatesLost(action.slot, action.had, action.has))
+            elif type(action) is ToScheduler:
+                self.link.tell(action.message)
             else:
                 self._errors[action.request] = action.reason
                 self._close(action.request)

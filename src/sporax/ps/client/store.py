@@ -75,14 +75,6 @@ class _Part(Struct, frozen=True):
     segments: dict[int, list[SegmentPlan]]  # by slot
 
 
-class _Rows(Struct, frozen=True):
-    """Which of the asked rows come from which slot."""
-
-    key: int
-    slot: int
-    positions: npt.NDArray[np.int64]
-
-
 class _DenseValues:
     """Dense parameters, put together from segments. A segment that is one piece is received where it belongs."""
 
@@ -136,10 +128,10 @@ class _DenseValues:
 
 
 class _PullPlan(Struct):
-    """Requests of one pull and where their answers go."""
+    """Requests of one pull and where their answers go; `rows`: by slot and table which of the asked rows come from there."""
 
     requests: list[tuple[int, int]] = field(default_factory=list)
-    rows: dict[tuple[int, int], _Rows] = field(default_factory=dict)
+    rows: dict[tuple[int, int], npt.NDArray[np.int64]] = field(default_factory=dict)
     widths: dict[int, tuple[int, int]] = field(default_factory=dict)
     part: _Part | None = None
     clock: int = -1
@@ -374,8 +366,7 @@ class ServerStore:
             slots = slots_of(ids, self.options.num_slots)
             plan.widths[key] = (len(ids), self._tables[key].width)
             for slot in map(int, np.unique(slots)):
-                positions = np.flatnonzero(slots == slot)
-                plan.rows[(slot, key)] = _Rows(key, slot, positions)
+                plan.rows[(slot, key)] = positions = np.flatnonzero(slots == slot)
                 requests.setdefault(slot, []).append((key, ids[positions]))
         return requests
 
@@ -407,9 +398,9 @@ class ServerStore:
                 if entry.key in segments:
                     dense.take(segments[entry.key], reader, entry)
                 else:
-                    table, width = plan.rows[(slot, entry.key)], plan.widths[entry.key][1]
+                    positions, width = plan.rows[(slot, entry.key)], plan.widths[entry.key][1]
                     _, values = reader.take(entry)
-                    rows[entry.key][table.positions] = _NO_VALUES if values is None else values.reshape(-1, width)
+                    rows[entry.key][positions] = _NO_VALUES if values is None else values.reshape(-1, width)
         self.members = self.members if has_all else ()
         return dense.arrays(), rows
 

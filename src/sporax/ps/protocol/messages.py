@@ -447,7 +447,6 @@ class Wanted(ServerMessage, frozen=True, array_like=True, tag=54):
         error: why the job cannot go on.
         notices: what people should hear of.
         joined: nodes of all workers that have ever taken part.
-        exit_code: of the process that is the cause of the error, 0 where it is not known.
     """
 
     workers: int
@@ -457,7 +456,6 @@ class Wanted(ServerMessage, frozen=True, array_like=True, tag=54):
     error: str
     notices: list[str] = []
     joined: list[str] = []
-    exit_code: int = 0
 
 
 class GetStatus(ServerMessage, frozen=True, array_like=True, tag=55):
@@ -555,13 +553,6 @@ class Broken(ServerMessage, frozen=True, array_like=True, tag=67):
     reason: str
 
 
-class LauncherFailed(ServerMessage, frozen=True, array_like=True, tag=70):
-    """The launcher of a machine has ended its processes, the first with `exit_code`: the job cannot go on."""
-
-    reason: str
-    exit_code: int = 0
-
-
 class UpdatesLost(ServerMessage, frozen=True, array_like=True, tag=68):
     """A worker was told that update `had` of a slot is acknowledged, and now that the slot is at update `has`."""
 
@@ -576,5 +567,5 @@ AnyMessage = (
     | GetView | ViewReply | SlotSynced
     | Exited | WorkerLeave | Scale | Wanted | GetStatus | StatusReply | LeaseSamples | SampleRange | SamplesDone
     | Initialised | GetWanted | Stop | TakeCheckpoint | CheckpointPart | Checkpoint | CheckpointReply | ClockAhead | Broken
-    | UpdatesLost | LauncherFailed
+    | UpdatesLost
 )  # fmt: skip

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from msgspec import Struct, field
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.protocol.messages import Holders, Members, Options, ServerAddress
-from sporax.ps.slots.log_file import storage_error
+from sporax.ps.slots.log_file import replace_file, storage_error
 
 
 class Journal(msgspec.Struct):
@@ -102,16 +101,9 @@ def write_journal(path: Path, journal: Journal) -> None:
         StorageError: the disk does not take it; the old one stays.
     """
     data = msgspec.msgpack.encode(journal)
-    temporary = path.with_suffix(".new")
     try:
-        with open(temporary, "wb") as file:
-            file.write(_HEAD.pack(_MAGIC, zlib.crc32(data)) + data)
-            # On disk before the new name, as in checkpoints.
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        replace_file(path, [_HEAD.pack(_MAGIC, zlib.crc32(data)), data])
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise storage_error("the scheduler's journal", path, len(data), error) from error
 
 

@@ -52,7 +52,6 @@ class SchedulerState(CheckpointingScheduler):
         journal.epoch += bool(journal.slots)
         self.members = MembersState(options, journal, self.servers, self.workers)
         self.finished = False
-        self._exit_code = 0
         self._starting: dict[int, messages.ServerAddress] = {}
         self._starting_nodes: dict[int, str] = {}
         self._starting_senders: dict[int, bytes] = {}
@@ -273,11 +272,6 @@ class SchedulerState(CheckpointingScheduler):
         if address is not None and address.incarnation == message.incarnation:
             self._fail(message.reason)
 
-    def _launcher_failed(self, sender: bytes, message: messages.LauncherFailed) -> None:
-        if not self.finished and not self.journal.error:
-            self._exit_code = message.exit_code
-            self._fail(message.reason)
-
     def _fail(self, reason: str) -> None:
         self.journal.error = reason
         self._actions += [events.Keep(), events.End(reason)]
@@ -379,7 +373,6 @@ class SchedulerState(CheckpointingScheduler):
             journal.error,
             list(self.notices),
             joined,
-            self._exit_code,
         )
         self._reply(sender, target)
 
@@ -512,5 +505,4 @@ _HANDLERS: dict[type[messages.ServerMessage], Callable[[SchedulerState, bytes, A
     messages.CheckpointPart: SchedulerState.take_checkpoint_part,
     messages.UpdatesLost: SchedulerState._updates_lost,
     messages.Broken: SchedulerState._broken,
-    messages.LauncherFailed: SchedulerState._launcher_failed,
 }

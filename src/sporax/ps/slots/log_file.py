@@ -37,6 +37,7 @@ _MOST_FRAMES = 0x10000  # bounds the memory for lengths
 _COMMON = b"SPX"  # with which records of all forms begin
 _PIECE_BYTES = 4 << 20  # large enough for the disk, small for the memory
 _PAGE_BYTES = 4096  # the least that a disk fails to give
+_MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _add, _frombuffer = np.add.reduce, np.frombuffer
 _WORD = np.dtype("<u8")
 _NO_WORDS = bytes(8)
@@ -276,3 +277,43 @@ def storage_error(what: str, path: Path, num_bytes: int, error: OSError | None =
         f"For 'sporax.ps', {what} '{path}' must be written, but {reason}. It needs {num_bytes} bytes there, and {free} are free. "
         "Make room, or let MS_RECOVERY_PATH name a folder on another disk (without it `sporax run` takes TMPDIR)."
     )
+
+
+def replace_file(path: Path, parts: Sequence[Frame], sync: bool = True) -> int:
+    """Put parts, one after another, in the place of a file, so that a crash leaves the old file or the new one; gives its bytes.
+
+    Args:
+        sync: through to the disk before it gets the name, which else outlives its bytes where power is lost.
+
+    Raises:
+        OSError: the disk does not take it; the old file stays.
+    """
+    temporary = path.with_suffix(".new")
+    try:
+        with open(temporary, "wb") as file:
+            size = write_all(file.fileno(), parts)
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    return size
+
+
+def write_all(file: int, parts: Sequence[Frame]) -> int:
+    """Write parts one after another; gives the number of bytes."""
+    total = sum(map(len, parts))
+    # Mostly one call takes everything; the queue is for what is left.
+    done = os.writev(file, parts[:_MOST_PARTS])
+    if done == total:
+        return total
+    queue = [memoryview(part) for part in parts if len(part)]
+    while queue:
+        while queue and done >= len(queue[0]):
+            done -= len(queue.pop(0))
+        if not queue:
+            break
+        queue[0] = queue[0][done:]
+        done = os.writev(file, queue[:_MOST_PARTS])
+    return total

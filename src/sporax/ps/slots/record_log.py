@@ -30,14 +30,13 @@ from msgspec import Struct, field
 from sporax.base.errors import SporaxError, SporaxRuntimeError
 from sporax.ps.protocol.messages import Record, ServerMessage, SlotImage
 from sporax.ps.protocol.wire import Frame
-from sporax.ps.slots.log_file import Damage, LogFile, free_bytes, pack, storage_error
+from sporax.ps.slots.log_file import Damage, LogFile, free_bytes, pack, replace_file, storage_error, write_all
 from sporax.ps.slots.slot import SlotState
 
 _AHEAD_BYTES = 64 << 20  # some seconds of pushes between two pauses
 _PREPARED_BYTES = 256 << 10  # a fraction of a millisecond, for which a message may have to wait
 _SPARED_SHARE = 8  # pages ahead take an eighth of what is free, at most
 _LEAST_BYTES = 4 << 20  # of a log; with less, snapshots would cost more than they save
-_MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _SPARE = "spare-log"
 _STORED_SECONDS = 7 * 24 * 3600  # a job of hand-started processes may stand still for a weekend
 
@@ -339,17 +338,10 @@ class SlotLog:
         """Replace the snapshot of a slot, atomically."""
         image, frames = state.image()
         path = self.directory / f"slot-{state.slot:04d}"
-        temporary = path.with_suffix(".new")
         parts = pack(image, frames)
         try:
-            # Replaced by a whole file, so that a crash leaves the old snapshot or the new one.
-            with open(temporary, "wb") as file:
-                write_all(file.fileno(), parts)
-                if self._sync:
-                    os.fsync(file.fileno())
-            os.replace(temporary, path)
+            replace_file(path, parts, self._sync)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise storage_error("the snapshot", path, sum(map(len, parts)), error) from error
 
     def drop_slot(self, slot: int) -> None:
@@ -439,21 +431,3 @@ def remove_old_jobs(directory: Path, job: str) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.parent)
             lock.parents[1].rmdir()
-
-
-def write_all(file: int, parts: Sequence[Frame]) -> int:
-    """Write parts one after another; gives the number of bytes."""
-    total = sum(map(len, parts))
-    # Mostly one call takes everything; the queue is for what is left.
-    done = os.writev(file, parts[:_MOST_PARTS])
-    if done == total:
-        return total
-    queue = [memoryview(part) for part in parts if len(part)]
-    while queue:
-        while queue and done >= len(queue[0]):
-            done -= len(queue.pop(0))
-        if not queue:
-            break
-        queue[0] = queue[0][done:]
-        done = os.writev(file, queue[:_MOST_PARTS])
-    return total

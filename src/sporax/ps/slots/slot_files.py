@@ -7,7 +7,6 @@ are, so any number of servers can load them. On several machines the path must l
 
 from __future__ import annotations
 
-import os
 import shutil
 import zlib
 from pathlib import Path
@@ -20,8 +19,7 @@ from sporax.base.documents import MalformedError, decode
 from sporax.base.errors import SporaxRuntimeError
 from sporax.ps.protocol.messages import CheckpointPart, SlotImage
 from sporax.ps.protocol.wire import Frame
-from sporax.ps.slots.log_file import Intact, LogFile, pack
-from sporax.ps.slots.record_log import write_all
+from sporax.ps.slots.log_file import Intact, LogFile, pack, replace_file
 
 _MANIFEST = "manifest.json"
 _STORED = 2  # complete checkpoints; the last but one stays until the next is complete
@@ -45,13 +43,7 @@ def write_slot(path: str, number: int, image: SlotImage, frames: list[Frame]) ->
     for part in parts:
         # The sum covers the file as it is written, so that it can be checked without reading records.
         checksum = zlib.crc32(part, checksum)
-    target = folder / f"slot-{image.slot:04d}"
-    temporary = target.with_suffix(".new")
-    with open(temporary, "wb") as file:
-        size = write_all(file.fileno(), parts)
-        # On disk before the new name: a crash must not leave a name without its bytes.
-        os.fsync(file.fileno())
-    os.replace(temporary, target)
+    size = replace_file(folder / f"slot-{image.slot:04d}", parts)
     return CheckpointPart(number, image.slot, image.clock, checksum, size)
 
 
@@ -64,12 +56,7 @@ def write_manifest(path: str, number: int, facts: dict[str, Any], parts: list[Ch
     folder = folder_of(path, number)
     slots = tuple(SlotEntry(part.slot, part.clock, part.checksum, part.num_bytes) for part in parts)
     document = msgspec.json.format(msgspec.json.encode({"number": number, **facts, "slots": slots}), indent=1)
-    temporary = folder / f"{_MANIFEST}.new"
-    with open(temporary, "wb") as file:
-        file.write(document)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, folder / _MANIFEST)
+    replace_file(folder / _MANIFEST, [document])
     folders = sorted(folder.parent.glob("checkpoint-??????"))
     # Folders without a manifest are attempts that were not completed.
     complete = [other for other in folders if (other / _MANIFEST).exists()]

@@ -19,8 +19,8 @@ from sporax.ir.graph import Role
 from sporax.ir.pipeline_schedule import TaskKind
 from sporax.lowering.marks.host_transfer import transfers
 from sporax.lowering.passes.recompute.plan_facts import host_notes
+from sporax.lowering.pipeline.chunk import read_on_devices
 from sporax.lowering.pipeline.pipeline_plan import PlannedChunk, PlannedPipeline
-from sporax.lowering.pipeline.programs import read_on_devices
 from sporax.runtime.devices.global_view import Argument
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.stage_program import jitted_program

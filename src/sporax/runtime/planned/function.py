@@ -39,7 +39,7 @@ from sporax.runtime.planned import step_passes, user_mesh
 from sporax.runtime.planned.compiled_plans import Compiled, devices_are_local
 from sporax.runtime.planned.fixed_arguments import FixedResults, check_mapping, fixed_placements, leaves_of
 from sporax.runtime.planned.nnx_objects import NnxObjects
-from sporax.runtime.planned.planned_function import POSITIONAL, Called, PlannedFunction
+from sporax.runtime.planned.planned_function import Called, PlannedFunction
 from sporax.runtime.planned.step_passes import PlanState, announce, run_passes
 from sporax.runtime.planned.traced_function import donated_positions, traced
 from sporax.runtime.planned.user_mesh import NamedAxes
@@ -129,8 +129,10 @@ def plan(
     with reported(speaks=jax.process_index() == 0), activity("planning a function"):
         by_argument = {} if fixed is None else fixed
         fixed = _with_in_shardings(by_argument, in_shardings, len(args))
-        args, names = _with_keywords(args, {} if kwargs is None else kwargs)
-        called = Called(names, donated_positions(donate_argnums, len(args) - len(names), "donate_argnums"))
+        keywords = {} if kwargs is None else kwargs
+        check_mapping("kwargs", keywords, "{name: value}")
+        called = Called(tuple(keywords), donated_positions(donate_argnums, len(args), "donate_argnums"))
+        args = (*args, *keywords.values())
         objects = NnxObjects.of(args, called.names)
         args, carry = objects.states(args), {} if carry is None else carry
         if objects and callable(fn):
@@ -145,12 +147,6 @@ def plan(
     planned = replace(planned, objects=objects, plan_again=again, alone=alone)
     announce(planned, (*planned.remarks, *plan_warnings(planned.graph, planned.plan, planned.model)), stacklevel=3)
     return planned
-
-
-def _with_keywords(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """All arguments, those by keyword last, and the names of these."""
-    check_mapping("kwargs", keywords, "{name: value}")
-    return (*args, *keywords.values()), tuple(keywords)
 
 
 def _plan_again(
@@ -191,9 +187,9 @@ def _planned(
     carry: Mapping[int, int],
     overlap: float | None,
     saved: str | None,
-    called: Called = POSITIONAL,
-    out_shardings: Any = None,
-    by_position: Collection[int | str] = (),
+    called: Called,
+    out_shardings: Any,
+    by_position: Collection[int | str],
 ) -> PlannedFunction:
     """As `plan`, without announcing it to listeners."""
     # The environment first: `sporax plan` and `sporax run` set it for scripts that they do not change.

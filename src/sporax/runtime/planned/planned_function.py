@@ -62,10 +62,6 @@ class Called:
         return call
 
 
-POSITIONAL = Called()
-"""By position, with nothing donated."""
-
-
 @dataclass(frozen=True, repr=False)
 class PlannedFunction(Answers):
     """A function, and its sharding over devices. Made by `plan`.

@@ -32,6 +32,7 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.memory.backend import Backend
 from sporax.planner.memory.peak import MemoryUse, backend_of, memory_of
 from sporax.runtime.devices.global_view import devices_here
+from sporax.runtime.storage.variables import names_of
 
 _WITHIN = re.compile(r"recompute within (\d+)")
 _log = logging.getLogger("sporax.compile")
@@ -95,7 +96,7 @@ def peak_of_one_device(
     # Of all passes only recomputation changes what the device holds with everything on it.
     rewritten = run_rewrites(flat(closed), tags & {"recompute"})[0]
     backend = _backend_here()
-    return memory_of(*_on_one_device(rewritten, _names(written), _names(read)), backend=backend).peak_bytes
+    return memory_of(*_on_one_device(rewritten, names_of(written), names_of(read)), backend=backend).peak_bytes
 
 
 def memory_of_one_device(
@@ -126,10 +127,6 @@ def _on_one_device(program: ClosedJaxpr, updated: Sequence[str], read: Sequence[
     return graph, make_plan(request).plan
 
 
-def _names(variables: Sequence[Any]) -> list[str]:
-    return [variable.name for variable in variables]
-
-
 def chooser_for_one_device(
     written: Sequence[Any], read: Sequence[Any], tags: frozenset[str]
 ) -> Callable[[ClosedJaxpr], Chosen]:
@@ -150,7 +147,7 @@ def chooser_for_one_device(
             program,
             None,
             lambda chosen: run_rewrites(program, tags, None, chosen)[0],
-            lambda rewritten, is_quick: _on_one_device(rewritten, _names(written), _names(read)),
+            lambda rewritten, is_quick: _on_one_device(rewritten, names_of(written), names_of(read)),
             lambda plan: model,
             device_memory(settings, profile),
         )

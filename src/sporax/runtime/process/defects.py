@@ -21,12 +21,12 @@ import jax
 from sporax.base.errors import SporaxDefectError, SporaxError
 from sporax.ir.config.parallel_config import ParallelMode
 from sporax.ir.config.plan_settings import PlanSettings
+from sporax.ir.config.search_config import SEARCH_MODES
 from sporax.ir.graph import Operator
 
 _PACKAGE = Path(__file__).parents[2]
 _OF_THE_MACHINE = (OSError, MemoryError, jax.errors.JaxRuntimeError)
 """What fails for reasons outside of the program: files, memory, and the compiler with the devices behind it."""
-_SEARCHES = ("recursive_programming", "dynamic_programming", "sharding_propagation")
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def _way_out(settings: PlanSettings | None) -> str:
         return "To go on, try another 'mode'."
     mode, used = settings.parallel.parallel_mode, settings.parallel.search_mode
     if mode == ParallelMode.AUTO_PARALLEL:
-        others = " or ".join(f"'{search}'" for search in _SEARCHES if search != used)
+        others = " or ".join(f"'{search}'" for search in SEARCH_MODES if search != used)
         return f"To go on, set 'search_mode' to {others}, or 'parallel_mode' to 'semi_auto_parallel'."
     return (
         "To go on, leave out the strategy of the operator that is named, if it has one, or set 'parallel_mode' to "

@@ -16,6 +16,9 @@ MAX_DIMS = 32
 _MAX_DIM = 1 << 48  # more is no size but garbage, which numpy would stumble over
 
 
+Shape = tuple[int, ...]
+
+
 class CorruptCheckpointError(Exception):
     """What is wrong with a file; becomes a SporaxValueError that names the file."""
 
@@ -31,6 +34,39 @@ class CheckpointEntry:
 
     name: str
     value: np.ndarray[Any, Any] | str
+
+    @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """The value of an entry of a format without strings."""
+        assert isinstance(self.value, np.ndarray)
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """What a file says of a tensor.
+
+    Attributes:
+        name: of the Parameter.
+        shape: of the array in this file.
+        dtype: of its elements; None for a string.
+    """
+
+    name: str
+    shape: Shape
+    dtype: np.dtype[Any] | None
+
+    @property
+    def num_bytes(self) -> int:
+        """Of its values; 0 for a string."""
+        return 0 if self.dtype is None else self.dtype.itemsize * math.prod(self.shape)
+
+    @staticmethod
+    def of(name: str, value: np.ndarray[Any, Any] | str) -> StoredTensor:
+        """What a file says of an array or string."""
+        return (
+            StoredTensor(name, (0,), None) if isinstance(value, str) else StoredTensor(name, value.shape, value.dtype)
+        )
 
 
 def check_shape(name: str, shape: Any) -> tuple[int, ...]:
@@ -82,7 +118,6 @@ def array_from(
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-Shape = tuple[int, ...]
 Region = tuple[slice, ...]
 """A block of an array: first index and end in each dimension."""
 

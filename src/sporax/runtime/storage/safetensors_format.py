@@ -12,19 +12,24 @@ code (as zlib's ``crc32_combine``, in a bit-reversed field).
 from __future__ import annotations
 
 import json
-import math
 import reprlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
+from typing import Any, BinaryIO
 
 import ml_dtypes
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError
-from sporax.runtime.storage.entries import CheckpointEntry, CorruptCheckpointError, array_from, check_names, check_shape
+from sporax.runtime.storage.entries import (
+    CheckpointEntry,
+    CorruptCheckpointError,
+    StoredTensor,
+    array_from,
+    check_names,
+    check_shape,
+)
 
 _POLYNOMIAL = 0xEDB88320  # of CRC-32, lowest power in the highest bit
 # The polynomial 1 in the bit-reversed notation of CRC-32.
@@ -118,57 +123,10 @@ _MAX_HEADER_BYTES = 100_000_000
 _LARGEST_CRC = 2**32 - 1  # has the most digits
 
 
-class StoredArray(NamedTuple):
-    """A tensor in a file: a view of its bytes, and the offset at which they begin."""
-
-    view: np.ndarray[Any, Any]
-    offset: int
-
-
-class Described(Protocol):
-    """Name, shape and dtype of an array that is going to be written."""
-
-    @property
-    def name(self) -> str:
-        """Of the array."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the array."""
-
-    @property
-    def dtype(self) -> np.dtype[Any] | None:
-        """Of its elements; None for a string."""
-
-
-_Spec = TypeVar("_Spec", bound=Described)
-
-
-class _Description(NamedTuple):
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
-def write(file: BinaryIO, entries: list[CheckpointEntry], *, metadata: dict[str, str]) -> None:
-    """Write `entries` with a checksum of names and values in the header.
-
-    Args:
-        file: open for writing.
-        entries: arrays; the format has no strings.
-
-    Raises:
-        SporaxTypeError: a string, or a dtype the format does not have.
-    """
-    arrays = {entry.name: _array(entry) for entry in entries}
-    specs = [_Description(name, array.shape, array.dtype) for name, array in arrays.items()]
-    write_stream(file, specs, lambda spec: arrays[spec.name], lambda checksums: metadata)
-
-
 def write_stream(
     file: BinaryIO,
-    specs: Sequence[_Spec],
-    values: Callable[[_Spec], np.ndarray[Any, Any]],
+    specs: Sequence[StoredTensor],
+    values: Callable[[StoredTensor], np.ndarray[Any, Any]],
     metadata: Callable[[Mapping[str, int]], Mapping[str, str]],
 ) -> None:
     """Write arrays as they are made, wide types first, so that each begins at a multiple of its element's size.
@@ -189,7 +147,7 @@ def write_stream(
     sizes: dict[str, int] = {}
     with CheckedWriter(file) as writer:
         for spec in ordered:
-            content = _bytes(values(spec))
+            content = content_of(values(spec))
             checksums[spec.name], sizes[spec.name] = writer.write(content), len(content)
     checksum = 0
     # In the order of names, as MindSpore computes its checksum.
@@ -202,13 +160,13 @@ def write_stream(
     file.seek(end)
 
 
-def _head(specs: Sequence[Described], metadata: Mapping[str, str], checksum: int, size: int = 0) -> bytes:
+def _head(specs: Sequence[StoredTensor], metadata: Mapping[str, str], checksum: int, size: int = 0) -> bytes:
     """The header, padded to a size or to the next multiple of the alignment."""
     header: dict[str, Any] = {"__metadata__": {"format": "ms", **metadata, "crc_num": str(checksum)}}
     place = 0
     for spec in specs:
         assert spec.dtype is not None, spec.name
-        end = place + spec.dtype.itemsize * math.prod(spec.shape)
+        end = place + spec.num_bytes
         header[spec.name] = {"dtype": NAMES[spec.dtype], "shape": list(spec.shape), "data_offsets": [place, end]}
         place = end
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -217,20 +175,8 @@ def _head(specs: Sequence[Described], metadata: Mapping[str, str], checksum: int
     return length.to_bytes(8, "little") + text.ljust(length)
 
 
-def _array(entry: CheckpointEntry) -> np.ndarray[Any, Any]:
-    if isinstance(entry.value, str):
-        raise SporaxTypeError(
-            f"For 'save_checkpoint', the format 'safetensors' has no strings, but '{entry.name}' is one; use format='ckpt'."
-        )
-    if entry.value.dtype not in NAMES:
-        raise SporaxTypeError(
-            f"For 'save_checkpoint', the dtype of '{entry.name}' must be one of {list(NAMES.values())} in format "
-            f"'safetensors', but it is {entry.value.dtype}; use format='ckpt'."
-        )
-    return entry.value
-
-
-def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
+def content_of(array: np.ndarray[Any, Any]) -> memoryview:
+    """The bytes of an array; those of a contiguous one are not copied."""
     flat = np.ascontiguousarray(array).reshape(-1)
     return flat.view(np.uint8).data if flat.size else memoryview(b"")
 
@@ -239,7 +185,7 @@ def _checksum(entries: list[CheckpointEntry]) -> int:
     """CRC-32 over names and values, by name: what MindSpore writes as ``crc_num``."""
     checksum = 0
     for entry in sorted(entries, key=lambda entry: entry.name):
-        checksum = zlib.crc32(_bytes(_array(entry)), zlib.crc32(entry.name.encode(), checksum))
+        checksum = zlib.crc32(content_of(entry.array), zlib.crc32(entry.name.encode(), checksum))
     return checksum
 
 
@@ -257,15 +203,12 @@ def read(content: memoryview) -> tuple[list[CheckpointEntry], dict[str, str]]:
 
 def parsed(content: memoryview) -> tuple[list[CheckpointEntry], dict[str, str]]:
     """As `read`, without a look at the values."""
-    header, metadata, start = _header(content)
+    entries, metadata = tensors(content)
     # MindSpore marks dtypes of its own this way.
-    packed = next((name for name in header if name in metadata), None)
+    packed = next((entry.name for entry in entries if entry.name in metadata), None)
     if packed is not None:
         raise CorruptCheckpointError(f"parameter '{packed}' has dtype {metadata[packed]}, which cannot be loaded here")
-    positions = {name: _place(name, facts) for name, facts in header.items()}
-    entries = [_entry(name, header[name], positions[name], content[start:]) for name in sorted(header)]
-    _check_positions(positions, len(content) - start)
-    return entries, metadata
+    return sorted(entries, key=lambda entry: entry.name), metadata
 
 
 def check_sum(entries: list[CheckpointEntry], metadata: Mapping[str, str]) -> None:
@@ -280,22 +223,17 @@ def check_sum(entries: list[CheckpointEntry], metadata: Mapping[str, str]) -> No
         )
 
 
-def tensors(content: memoryview) -> tuple[dict[str, StoredArray], dict[str, str]]:
-    """Where the tensors of a file are, by name, and the metadata; the values are not touched.
+def tensors(content: memoryview) -> tuple[list[CheckpointEntry], dict[str, str]]:
+    """As `parsed`, in the order of the file, and with the arrays that stand for dtypes of MindSpore's own.
 
     Raises:
         CorruptCheckpointError: as `read`, but for the checksum.
     """
     header, metadata, start = _header(content)
     positions = {name: _place(name, facts) for name, facts in header.items()}
-    values = content[start:]
-    arrays = {}
-    for name, facts in header.items():
-        array = _entry(name, facts, positions[name], values).value
-        assert isinstance(array, np.ndarray)  # the format has no strings
-        arrays[name] = StoredArray(array, start + positions[name][0])
-    _check_positions(positions, len(values))
-    return arrays, metadata
+    entries = [_entry(name, facts, positions[name], content[start:]) for name, facts in header.items()]
+    _check_positions(positions, len(content) - start)
+    return entries, metadata
 
 
 def _number(text: Any) -> int | None:

@@ -24,8 +24,9 @@ from sporax.base.atomic_file import atomic_write
 from sporax.base.documents import MalformedError, decode
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
+from sporax.runtime.storage.entries import StoredTensor
 from sporax.runtime.storage.slices import Slice, SliceEntry, SliceSource, placed
-from sporax.runtime.storage.tensor_files import StoredTensor, open_safetensors, write_safetensors
+from sporax.runtime.storage.tensor_files import open_safetensors, write_safetensors
 
 MARKER = "complete.json"
 _POLL_SECONDS = 0.02
@@ -48,7 +49,7 @@ def write_slices(path: Path, slices: Sequence[Slice], facts: Mapping[str, Any]) 
     path.parent.mkdir(parents=True, exist_ok=True)
     # Keys hold the first indices, so blocks of one array do not collide.
     by_key = {part.key: part for part in slices}
-    specs = [StoredTensor(key, part.values.shape, part.values.dtype) for key, part in by_key.items()]
+    specs = [StoredTensor.of(key, part.values) for key, part in by_key.items()]
 
     def metadata(checksums: Mapping[str, int]) -> dict[str, str]:
         return {_SLICES: json.dumps(placed(by_key, checksums)), _FACTS: json.dumps(dict(facts))}

@@ -24,8 +24,8 @@ from msgspec import Struct
 from sporax.base.errors import SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.runtime.state import frames
-from sporax.runtime.storage.entries import Region, full_region, overlap, region_shape, volume, within
-from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile
+from sporax.runtime.storage.entries import Region, StoredTensor, full_region, overlap, region_shape, volume, within
+from sporax.runtime.storage.tensor_files import TensorFile
 
 
 def _process_of(device: Any) -> int:

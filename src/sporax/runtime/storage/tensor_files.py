@@ -6,7 +6,6 @@ tensor, and counts the bytes. `write_safetensors` takes tensors as they are made
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import threading
@@ -22,30 +21,10 @@ from sporax.base.atomic_file import atomic_write
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.runtime.storage import safetensors_format
-from sporax.runtime.storage.entries import CorruptCheckpointError, Region, Shape, region_shape
+from sporax.runtime.storage.entries import CorruptCheckpointError, Region, StoredTensor, region_shape
 
 _counting = threading.Lock()
 """Several threads may read a file."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """What a file says of a tensor.
-
-    Attributes:
-        name: of the Parameter.
-        shape: of the array in this file.
-        dtype: of its elements; None for a string.
-    """
-
-    name: str
-    shape: Shape
-    dtype: np.dtype[Any] | None
-
-    @property
-    def num_bytes(self) -> int:
-        """Of its values; 0 for a string."""
-        return 0 if self.dtype is None else self.dtype.itemsize * math.prod(self.shape)
 
 
 @dataclass(slots=True)
@@ -178,12 +157,11 @@ def safetensors_contents(content: memoryview, verify: bool) -> Contents:
     if verify:
         # The checked reading raises; its entries are not needed.
         safetensors_format.read(content)
-    tensors, metadata = safetensors_format.tensors(content)
-    specs = {name: StoredTensor(name, stored.view.shape, stored.view.dtype) for name, stored in tensors.items()}
+    entries, metadata = safetensors_format.tensors(content)
     parts: dict[str, tuple[memoryview, ...]] = {
-        name: (content[stored.offset : stored.offset + stored.view.nbytes],) for name, stored in tensors.items()
+        entry.name: (safetensors_format.content_of(entry.array),) for entry in entries
     }
-    return specs, parts, metadata
+    return {entry.name: StoredTensor.of(entry.name, entry.array) for entry in entries}, parts, metadata
 
 
 def write_safetensors(

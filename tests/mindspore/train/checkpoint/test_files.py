@@ -11,7 +11,7 @@ from sharded_recipes import W1, W2
 from sporax.mindspore import Tensor
 from sporax.mindspore.train import _ckpt_format, load_checkpoint, save_checkpoint
 from sporax.mindspore.train._stored import open_checkpoint, write_stream
-from sporax.runtime.storage.tensor_files import StoredTensor
+from sporax.runtime.storage.entries import StoredTensor
 
 FORMATS = ["ckpt", "safetensors"]
 BLOCK = (slice(3, 7), slice(8, 16))

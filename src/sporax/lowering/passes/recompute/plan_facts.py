@@ -27,7 +27,7 @@ from sporax.lowering.ingest.describe import describe
 from sporax.lowering.ingest.ingest import path_of
 from sporax.lowering.marks.tags import RecomputeTag, innermost_tag, path_of_tag
 from sporax.lowering.passes.recompute.loop_pairs import Entering
-from sporax.lowering.passes.recompute.recompute import PlanFacts, Recomputed, without_saved_marks
+from sporax.lowering.passes.recompute.recompute import CONTROL, PlanFacts, Recomputed, without_saved_marks
 from sporax.lowering.rewriter import Atom, aval_of, is_backward, stack_of
 from sporax.planner.communication.transfers import Transfer, schedule
 from sporax.planner.rules import local_flops, rule_for
@@ -177,7 +177,6 @@ def finer(here: Placement, spec: TensorSpec, mesh: DeviceMatrix) -> Placement | 
 
 _MOST_NAMES = 12
 """Of variables in one note."""
-_LOOPS = ("scan", "while", "cond")
 
 
 def recomputation_notes(calls: Sequence[Recomputed]) -> list[str]:
@@ -228,7 +227,7 @@ def _num_bytes(variables: Sequence[Atom]) -> int:
 
 def _flops(eqn: JaxprEqn) -> float:
     # Marks do nothing; work inside of loops is not counted.
-    if eqn.primitive.name == MARK or eqn.primitive.name in _LOOPS:
+    if eqn.primitive.name == MARK or eqn.primitive.name in CONTROL:
         return 0.0
     rule = rule_for(describe(eqn))
     # Of the whole step, hence as if one device did everything.

@@ -51,7 +51,7 @@ from sporax.lowering.rewriter import (
     with_bodies,
 )
 
-_CONTROL = ("scan", "while", "cond")
+CONTROL = ("scan", "while", "cond")
 """Operations whose bodies may hold a forward and a backward pass."""
 
 
@@ -139,7 +139,7 @@ class _WithoutSavedMarks(JaxprRewriter):
 
 class _Plain(_WithoutSavedMarks):
     def visit(self, eqn: JaxprEqn) -> None:
-        super().visit(with_bodies(eqn, without_saved_marks) if eqn.primitive.name in _CONTROL else eqn)
+        super().visit(with_bodies(eqn, without_saved_marks) if eqn.primitive.name in CONTROL else eqn)
 
 
 class _Tagged(_WithoutSavedMarks):
@@ -394,7 +394,7 @@ class _Recomputer(JaxprRewriter):
 
 def _recomputed_inside(eqn: JaxprEqn) -> JaxprEqn:
     """The same equation; loops and branches that hold both passes are rewritten inside."""
-    if runs_backward(eqn) or str(eqn.primitive.name) not in _CONTROL:
+    if runs_backward(eqn) or str(eqn.primitive.name) not in CONTROL:
         return eqn
     condition = eqn.params.get("cond_jaxpr")
     return with_bodies(eqn, lambda body: body if body is condition else recompute(flat(body)).program)

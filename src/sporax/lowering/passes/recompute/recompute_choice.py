@@ -14,7 +14,7 @@ from sporax.ir.graph import IDENTITIES, OperatorGraph
 from sporax.ir.placement import num_parts
 from sporax.ir.plan import Plan
 from sporax.lowering.ingest.describe import describe
-from sporax.lowering.passes.recompute.recompute import PlanFacts, Recomputed, recompute
+from sporax.lowering.passes.recompute.recompute import CONTROL, PlanFacts, Recomputed, recompute
 from sporax.lowering.passes.recompute.recompute_blocks import Chosen, RecomputeBlock, blocks_of, chosen
 from sporax.lowering.rewriter import num_bytes, runs_backward, variables
 from sporax.planner.cost.evaluate import cost_of, kernel_seconds
@@ -26,7 +26,6 @@ from sporax.planner.rules import rule_for
 PlanIt = Callable[[ClosedJaxpr, bool], tuple[OperatorGraph, Plan]]
 """Plans a rewritten program; raises SporaxRuntimeError where nothing fits a device, or where it may give up soon and does."""
 
-_CONTROL = ("scan", "while", "cond")
 _TOO_LARGE = RecomputeOutcome(float("inf"), float("inf"))
 
 
@@ -122,7 +121,7 @@ def _costs(program: ClosedJaxpr, planned: tuple[OperatorGraph, Plan] | None, mod
         for number, var in enumerate(eqn.outvars):
             parts = 1 if here is None else num_parts(mesh, tuple(here.results[number].used))
             sizes[var] = num_bytes(var) / parts
-        if not eqn.outvars or eqn.primitive.name in (*IDENTITIES, *_CONTROL):
+        if not eqn.outvars or eqn.primitive.name in (*IDENTITIES, *CONTROL):
             continue
         operation = describe(eqn)
         rule = rule_for(operation)

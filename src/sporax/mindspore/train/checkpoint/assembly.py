@@ -22,9 +22,9 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.train._stored import open_checkpoint, open_rank_files, sibling, stored_values, text_in
 from sporax.mindspore.train.checkpoint.strategy import ParallelLayouts, SliceLayout, Strategy, layout_of
-from sporax.runtime.storage.entries import Region, full_region, overlap, region_shape, volume, within
+from sporax.runtime.storage.entries import Region, StoredTensor, full_region, overlap, region_shape, volume, within
 from sporax.runtime.storage.slices import SliceSource, StoredSlice
-from sporax.runtime.storage.tensor_files import StoredTensor, TensorFile
+from sporax.runtime.storage.tensor_files import TensorFile
 
 _ABSENT = "the checkpoint '{path}' of rank {rank} does not exist."
 

@@ -38,9 +38,8 @@ from sporax.mindspore.train.checkpoint.strategy import SliceLayout, Strategy, re
 from sporax.mindspore.train.checkpoint.transform import COUNTERS, NAME_MAP
 from sporax.mindspore.train.serialization import load_checkpoint, name_filter
 from sporax.runtime.session import SESSION
-from sporax.runtime.storage.entries import Region, full_region, region_shape
+from sporax.runtime.storage.entries import Region, StoredTensor, full_region, region_shape
 from sporax.runtime.storage.slices import placed_blocks
-from sporax.runtime.storage.tensor_files import StoredTensor
 
 _DISTRIBUTED = "load_distributed_checkpoint"
 

@@ -26,9 +26,8 @@ from sporax.mindspore.train._checks import check_bool, check_count, check_intege
 from sporax.mindspore.train._stored import layout_writer, rank_files, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, open_ranks, target_region
 from sporax.mindspore.train.checkpoint.strategy import SliceLayout, Strategy, read_strategy
-from sporax.runtime.storage.entries import Region, overlap, region_shape
+from sporax.runtime.storage.entries import Region, StoredTensor, overlap, region_shape
 from sporax.runtime.storage.slices import Slice
-from sporax.runtime.storage.tensor_files import StoredTensor
 
 OUTPUT_FORMATS = ("ckpt", "safetensors")
 Progress = Callable[[int, str, int], None]

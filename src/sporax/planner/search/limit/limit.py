@@ -46,7 +46,7 @@ from sporax.planner.search.limit.local_search import improved, reduce_memory, sm
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured, weighted_bytes
 from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchOptions
-from sporax.planner.search.space.repeated_blocks import TURNS, choose_tied, labels
+from sporax.planner.search.space.repeated_blocks import choose_tied, labels
 from sporax.planner.search.space.resharding_cost import Floats
 from sporax.planner.solver.portfolio.quick_choice import choose
 
@@ -169,7 +169,7 @@ def smallest(problem: Problem, target_bytes: int = 0) -> MeasuredPlan:
     """
 
     def make() -> MeasuredPlan:
-        plans = _Relaxation(problem, 0, TURNS if is_large(problem) else 0).run(multipliers=_SMALL_MULTIPLIERS)
+        plans = _Relaxation(problem, 0, is_large(problem)).run(multipliers=_SMALL_MULTIPLIERS)
         plans = [*sorted(plans, key=lambda plan: _rank(problem, plan, 0)), *_of_least_bytes(problem)]
         # Two ways may have led to one plan.
         starts = {tuple(plan.chosen): plan for plan in plans}
@@ -201,27 +201,24 @@ def is_large(problem: Problem) -> bool:
     return len(problem.costs) > _LARGE
 
 
-def lagrangian_plan(problem: Problem, limit: int, *, tied: bool = False, turns: int = TURNS) -> MeasuredPlan:
+def lagrangian_plan(problem: Problem, limit: int, *, tied: bool = False) -> MeasuredPlan:
     """The x(p) of least cost that fits, or the smallest where none does; cached.
 
     Args:
         limit: bytes of one device.
         tied: blocks that repeat are decided equally, with the mean of their bytes.
-        turns: after how many tied blocks the plan repeats.
     """
-    return min(_lagrangian_plans(problem, limit, turns if tied else 0), key=lambda plan: _rank(problem, plan, limit))
+    return min(_lagrangian_plans(problem, limit, tied), key=lambda plan: _rank(problem, plan, limit))
 
 
-def _lagrangian_plans(problem: Problem, limit: int, turns: int) -> list[MeasuredPlan]:
+def _lagrangian_plans(problem: Problem, limit: int, tied: bool = False) -> list[MeasuredPlan]:
     """All x(p) of the loop; cached."""
-    return problem.cached(f"relaxed, {limit}, {turns}", lambda: _Relaxation(problem, limit, turns).run(), of_costs=True)
+    return problem.cached(f"relaxed, {limit}, {tied}", lambda: _Relaxation(problem, limit, tied).run(), of_costs=True)
 
 
 def _trade_offs(problem: Problem, limit: int) -> list[MeasuredPlan]:
     """The x(p) that cost less than all smaller ones, the smallest first."""
-    plans = sorted(
-        _lagrangian_plans(problem, limit, 0), key=lambda plan: (plan.peak_bytes, problem.seconds(plan.chosen))
-    )
+    plans = sorted(_lagrangian_plans(problem, limit), key=lambda plan: (plan.peak_bytes, problem.seconds(plan.chosen)))
     costs = [math.inf, *itertools.accumulate((problem.seconds(plan.chosen) for plan in plans), min)]
     return [plan for plan, least in zip(plans, costs, strict=False) if problem.seconds(plan.chosen) < least]
 
@@ -233,15 +230,15 @@ def _rank(problem: Problem, plan: MeasuredPlan, limit: int) -> tuple[float, floa
 
 
 class _Relaxation:
-    """The Lagrangian loop; `turns` of 0 leave all decisions free."""
+    """The Lagrangian loop."""
 
-    def __init__(self, problem: Problem, limit: int, turns: int) -> None:
-        self.problem, self.limit, self.turns = problem, limit, turns
+    def __init__(self, problem: Problem, limit: int, tied: bool) -> None:
+        self.problem, self.limit, self.tied = problem, limit, tied
         self.plans: list[MeasuredPlan] = []
         self.excess: dict[int, float] = {}
         """By operator the most bytes above the limit that a plan had there."""
         self.isomorphic: dict[Hashable, list[int]] = {}
-        for number, label in enumerate(labels(problem)) if turns else ():
+        for number, label in enumerate(labels(problem)) if tied else ():
             self.isomorphic.setdefault(label, []).append(number)
 
     def run(self, first: float = 1.0, multipliers: int = _MULTIPLIERS) -> list[MeasuredPlan]:
@@ -261,7 +258,7 @@ class _Relaxation:
         return self.plans
 
     def _plan(self, problem: Problem) -> MeasuredPlan:
-        chosen = choose_tied(problem, self.turns) if self.turns else choose(problem.cost_graph())
+        chosen = choose_tied(problem) if self.tied else choose(problem.cost_graph())
         self.plans.append(measured(self.problem, chosen))
         return self.plans[-1]
 
@@ -346,7 +343,7 @@ def reject_infeasible_limit(graph: OperatorGraph, mesh: DeviceMatrix, model: Cos
     if limit >= _ROOM * shared.peak_bytes / mesh.num_devices:
         return
     problem = ProblemBuilder(inlined, mesh, model, options, approximate=True).build()
-    plans = _Relaxation(problem, limit, 0).run(_MEMORY_ALONE, _FEW_MULTIPLIERS)
+    plans = _Relaxation(problem, limit, tied=False).run(_MEMORY_ALONE, _FEW_MULTIPLIERS)
     plan = min(plans, key=lambda plan: _rank(problem, plan, limit))
     if plan.peak_bytes > limit:
         far = is_large(problem) and plan.peak_bytes > _FAR * limit

@@ -319,17 +319,13 @@ def _runs(values: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
             first = place
 
 
-def choose_tied(problem: Problem, turns: int = TURNS) -> list[int]:
-    """A good choice in which blocks that repeat are decided equally, without regard to memory; nothing is proven.
-
-    Args:
-        turns: after how many tied blocks the choice repeats.
-    """
+def choose_tied(problem: Problem) -> list[int]:
+    """A good choice in which blocks that repeat are decided equally, without regard to memory; nothing is proven."""
     repeats = find_repeats(labels(problem), problem.edges)
     # Without blocks there is nothing to tie, and the problem is solved as it is.
     if repeats is None:
         return choose(problem.cost_graph())
-    return tied_choice(problem, repeats, turns)[0]
+    return tied_choice(problem, repeats)[0]
 
 
 def choose_tied_with_bound(problem: Problem, known: float) -> tuple[list[int], float]:
@@ -346,8 +342,8 @@ def choose_tied_with_bound(problem: Problem, known: float) -> tuple[list[int], f
     return [decided[entry] for entry in variable], bound / problem.scale
 
 
-def tied_choice(problem: Problem, repeats: Repeats, turns: int) -> tuple[list[int], int]:
-    """A choice in which blocks are decided equally, and how many variables it took."""
+def tied_choice(problem: Problem, repeats: Repeats, turns: int = TURNS) -> tuple[list[int], int]:
+    """A choice in which blocks are decided equally, repeating after so many of them, and how many variables it took."""
     small, variable = tied_problem(problem.costs, repeats, turns)
     decided = choose(small)
     return [decided[entry] for entry in variable], small.num_nodes

@@ -126,7 +126,7 @@ class Core:
 
     def strategies(self, node: int) -> Ints:
         """The network's numbers of a core node's strategies."""
-        return _ids(self.network, int(self.nodes[node]))
+        return self.network.left(int(self.nodes[node]))
 
     def memory_of(self, node: int, ends: Ints) -> Memory:
         """A node's memory with its rows counted as stretches between `ends` (which hold all its spans' ends)."""
@@ -164,7 +164,7 @@ class Core:
         """The choice on all nodes of the original graph (strategy numbers)."""
         choice = np.zeros(len(self.network.ids), dtype=np.int64)
         for node, position in zip(self.nodes.tolist(), positions.tolist(), strict=True):
-            choice[node] = _ids(self.network, node)[position]
+            choice[node] = self.network.left(node)[position]
         return self.network.unwind(choice)
 
 
@@ -187,12 +187,6 @@ def _pooled(tables: Sequence[Floats]) -> tuple[Floats, Ints]:
             pool.append(table.reshape(-1))
             filled += table.size
     return np.concatenate([np.zeros(0), *pool]), np.array(starts, dtype=np.int64)
-
-
-def _ids(network: Network, node: int) -> Ints:
-    ids = network.ids[node]
-    assert ids is not None
-    return ids
 
 
 def subproblem(core: Core, positions: Ints, free: Ints) -> Network:

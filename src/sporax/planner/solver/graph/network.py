@@ -117,6 +117,12 @@ class Network:
     narrowed: dict[tuple[ByIdentity, bytes], tuple[Floats, Floats]] = field(default_factory=dict)
     """By table and remaining strategies: the smaller table and its transpose. Layers repeat, so most keys occur often."""
 
+    def left(self, node: int) -> Ints:
+        """The graph's numbers of the strategies of a node that is there."""
+        ids = self.ids[node]
+        assert ids is not None
+        return ids
+
     @classmethod
     def of(cls, graph: CostGraph, timeline: Moments) -> Network:
         """The whole graph as a network over the timeline's rows."""

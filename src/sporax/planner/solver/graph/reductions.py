@@ -210,7 +210,7 @@ class Reducer:
             joined = self._minimise(links[first], links[second], costs)
         # The entry tells later how to choose the node, so it needs the tables as they are now.
         # Strategies of neighbours may vanish later; the ids recorded here find the row that belongs to a choice.
-        snapshot = tuple((other, _ids(network, other), links[other]) for other in neighbours)
+        snapshot = tuple((other, network.left(other), links[other]) for other in neighbours)
         network.trail.append(Eliminated(node, ids, costs, snapshot))
         network.remove(node)
         if not neighbours:
@@ -264,7 +264,7 @@ class Reducer:
         links = dict(network.links[node])
         # One finite entry per row: the master's strategy picks the node's, and that entry is paid with it.
         along = links.pop(master)[function, np.arange(len(function))]
-        network.trail.append(Substitution(node, master, _ids(network, master), _ids(network, node)[function]))
+        network.trail.append(Substitution(node, master, network.left(master), network.left(node)[function]))
         network.costs[master] = network.costs[master] + network.costs[node][function] + along
         memory = network.memory[node]
         network.remove(node)
@@ -308,12 +308,6 @@ def _undominated(reducer: Reducer, costs: Floats, usages: Ints, tables: Collecti
     # p and q that are never better than each other are equal; both would go without the second condition.
     loses: Booleans = np.any(never_better & (earlier | ~never_better.T), axis=1)
     return ~loses if loses.any() else None
-
-
-def _ids(network: Network, node: int) -> Ints:
-    ids = network.ids[node]
-    assert ids is not None
-    return ids
 
 
 def _oversized(network: Network, node: int) -> Booleans:
