@@ -21,8 +21,8 @@ class _Followed(Cell):
     """A layer that is followed by normalisation over the batch and an activation, where they are wanted."""
 
     def _follow(
-        self, norm: Any, channels: int, has_bn: bool, numbers: tuple[float, float], activation: tuple[Any, float],
-        after_fake: bool,
+        self, norm: type[BatchNorm1d | BatchNorm2d], channels: int, has_bn: bool, numbers: tuple[float, float],
+        activation: tuple[Any, float], after_fake: bool,
     ) -> None:  # fmt: skip
         """Make both: the norm with its epsilon and momentum, the activation with its slope."""
         name = type(self).__name__

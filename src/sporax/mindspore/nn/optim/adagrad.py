@@ -133,7 +133,7 @@ class Adadelta(Optimizer):
 
 
 def adadelta(
-    gradient: Array, parameter: Array, squares: Array, updates: Array, *, rate: Any, rho: float, eps: float
+    gradient: Array, parameter: Array, squares: Array, updates: Array, *, rate: Array, rho: float, eps: float
 ) -> tuple[Array, Array, Array]:
     """The rule of `Adadelta`: new parameter, averages of the squares of gradients and of steps."""
     squares = rho * squares + (1 - rho) * jnp.square(gradient)

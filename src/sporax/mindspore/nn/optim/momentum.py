@@ -164,12 +164,13 @@ class ASGD(Optimizer):
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         step = (at.number + 1).astype(jnp.float32)
-        settings = {"lambd": self.lambd, "alpha": self.alpha, "t0": self.t0}
-        return asgd(gradient, parameter, *slots, rate=at.rate, step=step, **settings)
+        return asgd(
+            gradient, parameter, *slots, rate=at.rate, step=step, lambd=self.lambd, alpha=self.alpha, t0=self.t0
+        )
 
 
 def asgd(
-    gradient: Array, parameter: Array, share: Array, eta: Array, average: Array, *, rate: Any, step: Array, lambd: float,
+    gradient: Array, parameter: Array, share: Array, eta: Array, average: Array, *, rate: Array, step: Array, lambd: float,
     alpha: float, t0: float,
 ) -> tuple[Array, ...]:  # fmt: skip
     """The rule of `ASGD`: new parameter, share of the next one in the average, its step size, and the average.

@@ -183,7 +183,7 @@ def _adamax(
 @_update("ApplyGradientDescent()", "var")
 def _gradient_descent(var: Array, alpha: Operand, delta: Array) -> _Values:
     """``var - alpha · delta``."""
-    return (update_rules.plain_sgd(delta, var, rate=alpha),)
+    return (var - alpha * delta,)
 
 
 @_update("ApplyProximalGradientDescent()", "var")
@@ -205,7 +205,7 @@ def _momentum(
     use_nesterov: bool = False, use_locking: bool = False, gradient_scale: float = 1.0,
 ) -> _Values:  # fmt: skip
     """A step with momentum (Sutskever et al. 2013); the gradient is multiplied by `gradient_scale` first."""
-    settings = {"rate": learning_rate, "momentum": momentum, "nesterov": use_nesterov}
+    settings: dict[str, Any] = {"rate": learning_rate, "momentum": momentum, "nesterov": use_nesterov}
     return update_rules.momentum(gradient * gradient_scale, variable, accumulation, **settings)
 
 
@@ -216,7 +216,8 @@ def _weight_scale_momentum(
 ) -> _Values:  # fmt: skip
     """A step with momentum of ``(gradient + weight_decay * variable) * loss_scale``; the scale is the inverse of the loss's."""
     scaled = (gradient + weight_decay * variable) * loss_scale
-    return update_rules.momentum(scaled, variable, accumulation, rate=learning_rate, momentum=momentum, nesterov=False)
+    settings: dict[str, Any] = {"rate": learning_rate, "momentum": momentum, "nesterov": False}
+    return update_rules.momentum(scaled, variable, accumulation, **settings)
 
 
 @_update("ApplyKerasMomentum(use_locking, use_nesterov)", "var accum")
@@ -238,7 +239,12 @@ def _sgd(
     if nesterov and dampening:
         raise SporaxValueError(f"For 'SGD', 'nesterov' needs 'dampening' 0, but got {dampening}.")
     gradient = gradient + weight_decay * parameters
-    settings = {"rate": learning_rate, "momentum": momentum, "dampening": dampening, "nesterov": nesterov}
+    settings: dict[str, Any] = {
+        "rate": learning_rate,
+        "momentum": momentum,
+        "dampening": dampening,
+        "nesterov": nesterov,
+    }
     return update_rules.sgd(jnp, gradient, parameters, accum, stat, **settings)
 
 
@@ -354,7 +360,8 @@ def _ftrl(
     use_locking: bool = False,
 ) -> _Values:  # fmt: skip
     """A step of follow the regularised leader (McMahan et al. 2013)."""
-    return update_rules.ftrl(jnp, grad, var, accum, linear, rate=lr, power=-lr_power, l1=l1, l2=l2)
+    settings: dict[str, Any] = {"rate": lr, "power": -lr_power, "l1": l1, "l2": l2}
+    return update_rules.ftrl(jnp, grad, var, accum, linear, **settings)
 
 
 @_update("SparseApplyFtrl(lr, l1, l2, lr_power, use_locking)", "var accum linear")

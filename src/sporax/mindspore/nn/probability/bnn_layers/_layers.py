@@ -224,10 +224,8 @@ class ConvReparam(_Variational):
         # Checks the settings, and keeps a weight of its own, as MindSpore does, that nothing reads.
         layer = Conv2d(**settings)
         shape, out_channels = list(layer.weight.shape), settings["out_channels"]
-        around = (settings["pad_mode"], settings["padding"])
-        self.conv2d = ops.Conv2D(
-            out_channels, tuple(shape[2:]), 1, *around, layer.stride, layer.dilation, settings["group"]
-        )
+        window = (shape[2], shape[3]), 1, settings["pad_mode"], settings["padding"]
+        self.conv2d = ops.Conv2D(out_channels, *window, layer.stride, layer.dilation, settings["group"])
         weight_fns, bias_fns = (weight_prior_fn, weight_posterior_fn), (bias_prior_fn, bias_posterior_fn)
         self._make_distributions(shape, out_channels, weight_fns, bias_fns)
 
