@@ -408,9 +408,7 @@ def _jacobian(
         call = Call(fn, args, kwargs, positions, has_aux=has_aux)
         if len(call.positions) < len(positions):
             wrong = next(position for position in positions if position not in call.positions)
-            raise SporaxTypeError(
-                f"For '{what}', the argument {wrong} must be a Tensor, but got {type(call.values[wrong]).__name__}."
-            )
+            raise SporaxTypeError.must(what, f"the argument {wrong}", "be a Tensor", type(call.values[wrong]).__name__)
         # All inputs of the call are to be differentiated.
         numbers = tuple(range(len(positions)))
 

@@ -26,9 +26,7 @@ def positive_int(layer: str, name: str, value: Any) -> int:
         SporaxValueError: below 1.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise SporaxTypeError(
-            f"For '{layer}', the '{name}' must be int, but got '{value}' with type '{type(value).__name__}'."
-        )
+        raise SporaxTypeError.must(layer, f"the '{name}'", "be int", f"'{value}' with type '{type(value).__name__}'")
     if value < 1:
         raise SporaxValueError(f"For '{layer}', the '{name}' must be int and must > 0. Got '{value}' with type 'int'.")
     return value
@@ -50,9 +48,7 @@ def number(layer: str, name: str, value: Any) -> float:
         SporaxValueError: infinite, or not a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SporaxTypeError(
-            f"For '{layer}', the '{name}' must be float, but got '{value}' with type '{type(value).__name__}'."
-        )
+        raise SporaxTypeError.must(layer, f"the '{name}'", "be float", f"'{value}' with type '{type(value).__name__}'")
     SporaxValueError.raise_if(not math.isfinite(value), layer, f"the '{name}'", "be finite", value)
     return float(value)
 

@@ -8,13 +8,33 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn._arguments import PadMode
 from sporax.mindspore.nn.activation import LeakyReLU, get_activation
 from sporax.mindspore.nn.basic import Dense
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.convolution import Conv2d
 from sporax.mindspore.nn.normalization import BatchNorm1d, BatchNorm2d
 from sporax.mindspore.ops._core.operator import Primitive
+from sporax.mindspore.ops._core.parameters import taking
+
+
+class _Followed(Cell):
+    """A layer that is followed by normalisation over the batch and an activation, where they are wanted."""
+
+    def _follow(
+        self, norm: type[BatchNorm1d | BatchNorm2d], channels: int, has_bn: bool, numbers: tuple[float, float],
+        activation: tuple[Any, float], after_fake: bool,
+    ) -> None:  # fmt: skip
+        """Make both: the norm with its epsilon and momentum, the activation with its slope."""
+        name = type(self).__name__
+        self.has_bn = argument.boolean(name, "has_bn", has_bn)
+        argument.boolean(name, "after_fake", after_fake)
+        if has_bn:
+            self.batchnorm = norm(channels, *numbers)
+        self.activation = _activation(name, *activation)
+
+    def _followed(self, x: Tensor) -> Tensor:
+        x = self.batchnorm(x) if self.has_bn else x
+        return x if self.activation is None else self.activation(x)
 
 
 def _activation(layer: str, activation: Any, alpha: float) -> Any:
@@ -30,7 +50,7 @@ def _activation(layer: str, activation: Any, alpha: float) -> Any:
     return cell
 
 
-class Conv2dBnAct(Cell):
+class Conv2dBnAct(_Followed):
     """Convolution, then (with `has_bn`) normalisation over the batch, then an activation.
 
     Args:
@@ -43,44 +63,28 @@ class Conv2dBnAct(Cell):
         after_fake: belongs to quantised training, which is not offered; without meaning here, as in MindSpore 2.
     """
 
+    @taking(Conv2d.__init__, "data_format dtype", weight_init="normal", bias_init="zeros")
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        pad_mode: PadMode = "same",
-        padding: Any = 0,
-        dilation: Any = 1,
-        group: int = 1,
-        has_bias: bool = False,
-        weight_init: Any = "normal",
-        bias_init: Any = "zeros",
+        *,
         has_bn: bool = False,
         momentum: float = 0.997,
         eps: float = 1e-5,
         activation: Any = None,
         alpha: float = 0.2,
         after_fake: bool = True,
+        **settings: Any,
     ) -> None:
         super().__init__()
-        window = (kernel_size, stride)
-        settings = (padding, dilation, group, has_bias, weight_init, bias_init)
-        self.conv = Conv2d(in_channels, out_channels, *window, pad_mode, *settings)
-        self.has_bn = argument.boolean("Conv2dBnAct", "has_bn", has_bn)
-        argument.boolean("Conv2dBnAct", "after_fake", after_fake)
-        if has_bn:
-            self.batchnorm = BatchNorm2d(out_channels, eps, momentum)
-        self.activation = _activation("Conv2dBnAct", activation, alpha)
+        self.conv = Conv2d(**settings)
+        self._follow(BatchNorm2d, settings["out_channels"], has_bn, (eps, momentum), (activation, alpha), after_fake)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, C, H, W)."""
-        x = self.conv(x)
-        x = self.batchnorm(x) if self.has_bn else x
-        return x if self.activation is None else self.activation(x)
+        return self._followed(self.conv(x))
 
 
-class DenseBnAct(Cell):
+class DenseBnAct(_Followed):
     """`Dense`, then (with `has_bn`) normalisation over the batch, then an activation.
 
     Args:
@@ -90,33 +94,25 @@ class DenseBnAct(Cell):
         activation, alpha, after_fake: as for `Conv2dBnAct`.
     """
 
+    @taking(Dense.__init__, "activation dtype", weight_init="normal", bias_init="zeros")
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
-        weight_init: Any = "normal",
-        bias_init: Any = "zeros",
-        has_bias: bool = True,
+        *,
         has_bn: bool = False,
         momentum: float = 0.9,
         eps: float = 1e-5,
         activation: Any = None,
         alpha: float = 0.2,
         after_fake: bool = True,
+        **settings: Any,
     ) -> None:
         super().__init__()
-        self.dense = Dense(in_channels, out_channels, weight_init, bias_init, has_bias)
-        self.has_bn = argument.boolean("DenseBnAct", "has_bn", has_bn)
-        argument.boolean("DenseBnAct", "after_fake", after_fake)
-        if has_bn:
-            self.batchnorm = BatchNorm1d(out_channels, eps, momentum)
-        self.activation = _activation("DenseBnAct", activation, alpha)
+        self.dense = Dense(**settings)
+        self._follow(BatchNorm1d, settings["out_channels"], has_bn, (eps, momentum), (activation, alpha), after_fake)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels)."""
-        x = self.dense(x)
-        x = self.batchnorm(x) if self.has_bn else x
-        return x if self.activation is None else self.activation(x)
+        return self._followed(self.dense(x))
 
 
 class TimeDistributed(Cell):

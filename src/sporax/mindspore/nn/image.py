@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -438,56 +438,28 @@ class ConstantPad1d(_Constant):
     """
 
 
-class ConstantPad2d(_Constant):
-    """`value` around the last two dimensions: `padding` is an int or (left, right, top, bottom)."""
-
-    spatial = 2
+_Padding = TypeVar("_Padding", bound=_Around)
+_SIDES = ("left, right", "left, right, top, bottom", "left, right, top, bottom, front, back")
 
 
-class ConstantPad3d(_Constant):
-    """`value` around the last three dimensions: `padding` is an int or (left, right, top, bottom, front, back)."""
-
-    spatial = 3
-
-
-class ZeroPad2d(_Around):
-    """Zeros around the last two dimensions: `padding` is an int or (left, right, top, bottom)."""
-
-    spatial = 2
-    _exact = False
+def _pad_layer(
+    name: str, base: type[_Padding], spatial: int, what: str, mode: str = "constant", exact: bool = False
+) -> type[_Padding]:
+    """The layer that pads the last `spatial` dimensions: `what` says with which cells, `exact` that all sides must be given."""
+    doc = f"{what}: `padding` is an int or ({_SIDES[spatial - 1]})."
+    body = {"spatial": spatial, "mode": mode, "_exact": exact, "__doc__": doc, "__module__": __name__}
+    made: type[_Padding] = type(name, (base,), body)
+    return made
 
 
-class ReflectionPad1d(_Around):
-    """The input mirrored at both ends, without the edge: `padding` is an int or (left, right)."""
-
-    mode = "reflect"
-
-
-class ReflectionPad2d(ReflectionPad1d):
-    """The input mirrored on all sides: `padding` is an int or (left, right, top, bottom)."""
-
-    spatial = 2
-
-
-class ReflectionPad3d(ReflectionPad1d):
-    """The input mirrored on all sides: `padding` is an int or (left, right, top, bottom, front, back)."""
-
-    spatial = 3
-
-
-class ReplicationPad1d(_Around):
-    """The edges repeated: `padding` is an int or (left, right)."""
-
-    mode = "replicate"
-
-
-class ReplicationPad2d(ReplicationPad1d):
-    """The edges repeated on all sides: `padding` is an int or (left, right, top, bottom)."""
-
-    spatial = 2
-
-
-class ReplicationPad3d(ReplicationPad1d):
-    """The edges repeated on all sides: `padding` is an int or (left, right, top, bottom, front, back)."""
-
-    spatial = 3
+ConstantPad2d = _pad_layer("ConstantPad2d", _Constant, 2, "`value` around the last two dimensions")
+ConstantPad3d = _pad_layer("ConstantPad3d", _Constant, 3, "`value` around the last three dimensions")
+ZeroPad2d = _pad_layer("ZeroPad2d", _Around, 2, "Zeros around the last two dimensions")
+_MIRRORED, _REPEATED = "The input mirrored on all sides", "The edges repeated on all sides"
+_AT_ENDS = "The input mirrored at both ends, without the edge"
+ReflectionPad1d = _pad_layer("ReflectionPad1d", _Around, 1, _AT_ENDS, "reflect", True)
+ReflectionPad2d = _pad_layer("ReflectionPad2d", _Around, 2, _MIRRORED, "reflect", True)
+ReflectionPad3d = _pad_layer("ReflectionPad3d", _Around, 3, _MIRRORED, "reflect", True)
+ReplicationPad1d = _pad_layer("ReplicationPad1d", _Around, 1, "The edges repeated", "replicate", True)
+ReplicationPad2d = _pad_layer("ReplicationPad2d", _Around, 2, _REPEATED, "replicate", True)
+ReplicationPad3d = _pad_layer("ReplicationPad3d", _Around, 3, _REPEATED, "replicate", True)

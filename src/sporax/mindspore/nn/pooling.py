@@ -11,6 +11,7 @@ from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._arguments import ImageFormat, PadMode
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.ops._core.check import pair
+from sporax.mindspore.ops._core.parameters import taking
 from sporax.mindspore.ops.nn.convolution import Edges, resolved_edges
 from sporax.mindspore.ops.nn.pooling import maxima, mean_of_windows, positions_of_maxima
 
@@ -124,22 +125,14 @@ class MaxPool2d(_MaxPool):
         data_format: ``"NCHW"``, or ``"NHWC"`` where `pad_mode` is not ``"pad"``.
     """
 
-    def __init__(
-        self,
-        kernel_size: int | tuple[int, ...] = 1,
-        stride: int | tuple[int, ...] = 1,
-        pad_mode: PadMode = "valid",
-        padding: int | tuple[int, ...] = 0,
-        dilation: int | tuple[int, ...] = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
-        data_format: ImageFormat = "NCHW",
-    ) -> None:
-        super().__init__(kernel_size, stride, pad_mode, padding, dilation, return_indices, ceil_mode)
+    @taking(_MaxPool.__init__)
+    def __init__(self, *, data_format: ImageFormat = "NCHW", **settings: Any) -> None:
+        super().__init__(**settings)
         self.data_format = _image_format("MaxPool2d", data_format, self.pad_mode)
         if self.pad_mode != "pad":
             self.max_pool = ops.MaxPool(self.kernel_size, self.stride, self.pad_mode, data_format)
-            self.kernel_size, self.stride = kernel_size, stride  # as MindSpore has them
+            # As MindSpore has them.
+            self.kernel_size, self.stride = settings["kernel_size"], settings["stride"]
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         return pair(type(self).__name__, value, what)
@@ -196,16 +189,9 @@ class AvgPool1d(_AvgPool):
 
     spatial = 1
 
-    def __init__(
-        self,
-        kernel_size: int = 1,
-        stride: int = 1,
-        pad_mode: PadMode = "valid",
-        padding: int | tuple[int, ...] = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-    ) -> None:
-        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad)
+    @taking(_AvgPool.__init__, "divisor_override")
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
 
 class AvgPool3d(_AvgPool):
@@ -225,24 +211,16 @@ class AvgPool2d(_AvgPool):
         data_format: ``"NCHW"``, or ``"NHWC"`` where `pad_mode` is not ``"pad"``.
     """
 
-    def __init__(
-        self,
-        kernel_size: int | tuple[int, ...] = 1,
-        stride: int | tuple[int, ...] = 1,
-        pad_mode: PadMode = "valid",
-        padding: int | tuple[int, ...] = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-        data_format: ImageFormat = "NCHW",
-    ) -> None:
-        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
+    @taking(_AvgPool.__init__)
+    def __init__(self, *, data_format: ImageFormat = "NCHW", **settings: Any) -> None:
+        super().__init__(**settings)
         self.data_format = _image_format("AvgPool2d", data_format, self.pad_mode)
         # The primitive has no other settings, and can have a strategy.
-        self._plain_window = self.pad_mode != "pad" and not ceil_mode and divisor_override is None
+        self._plain_window = self.pad_mode != "pad" and not self.ceil_mode and self.divisor_override is None
         if self._plain_window:
             self.avg_pool = ops.AvgPool(self.kernel_size, self.stride, self.pad_mode, data_format)
-            self.kernel_size, self.stride = kernel_size, stride  # as MindSpore has them
+            # As MindSpore has them.
+            self.kernel_size, self.stride = settings["kernel_size"], settings["stride"]
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         return pair(type(self).__name__, value, what)

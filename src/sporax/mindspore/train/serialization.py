@@ -25,6 +25,7 @@ from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, Spora
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.common.dtype import all_types, narrow_types
+from sporax.mindspore.ops._core.parameters import taking
 from sporax.mindspore.train import _ckpt_format
 from sporax.mindspore.train._apply import _update_param as _update_param  # programs load single Parameters with it
 from sporax.mindspore.train._apply import load_param_into_net as load_param_into_net
@@ -351,25 +352,15 @@ class ParamDictFuture:
         return self._future.result()
 
 
-def load_checkpoint_async(
-    ckpt_file_name: str,
-    net: Any = None,
-    strict_load: bool = False,
-    filter_prefix: Any = None,
-    dec_key: bytes | None = None,
-    dec_mode: str = "AES-GCM",
-    specify_prefix: Any = None,
-    choice_func: Choice = None,
-) -> ParamDictFuture:
+@taking(load_checkpoint, "crc_check remove_redundancy format")
+def load_checkpoint_async(**settings: Any) -> ParamDictFuture:
     """Read a checkpoint in a thread; arguments as for `load_checkpoint`.
 
     Returns:
         Something whose ``result()`` is the dictionary; `net` has its values only after that.
     """
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load_ckpt")
-    future = executor.submit(
-        load_checkpoint, ckpt_file_name, net, strict_load, filter_prefix, dec_key, dec_mode, specify_prefix, choice_func
-    )
+    future = executor.submit(load_checkpoint, **settings)
     # The thread ends with its task; the caller need not wait for it.
     executor.shutdown(wait=False)
     return ParamDictFuture(future)

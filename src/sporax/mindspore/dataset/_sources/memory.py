@@ -417,7 +417,5 @@ def _checked_types(types: object, names: Sequence[str]) -> list[np.dtype[Any]] |
     if types is None:
         return None
     if not isinstance(types, (list, tuple)) or len(types) != len(names):
-        raise SporaxValueError(
-            f"For 'GeneratorDataset', 'column_types' must be {len(names)} dtypes, but got {types!r}."
-        )
+        raise SporaxValueError.must("GeneratorDataset", "column_types", f"be {len(names)} dtypes", repr(types))
     return [check.numpy_dtype("GeneratorDataset", "column_types", item) for item in types]

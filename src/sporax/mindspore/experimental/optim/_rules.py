@@ -27,6 +27,9 @@ from sporax.mindspore.mint.optim._optimizer import (
     flag,
     not_negative,
 )
+from sporax.mindspore.nn.optim.adagrad import adadelta
+from sporax.mindspore.nn.optim.momentum import asgd, rprop
+from sporax.mindspore.ops._core.parameters import taking
 from sporax.runtime.state import frames
 
 
@@ -141,11 +144,7 @@ class Adadelta(LimitedOptimizer):
         SporaxValueError.raise_if(settings["rho"] > 1, "Adadelta", "rho", "be in [0, 1]", settings["rho"])
 
     def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
-        squares, changes = slots
-        rho, eps = at.group["rho"], at.group["eps"]
-        squares = rho * squares + (1 - rho) * jnp.square(gradient)
-        change = jnp.sqrt(changes + eps) / jnp.sqrt(squares + eps) * gradient
-        return parameter - at.rate * change, squares, rho * changes + (1 - rho) * jnp.square(change)
+        return adadelta(gradient, parameter, *slots, rate=at.rate, rho=at.group["rho"], eps=at.group["eps"])
 
 
 class RMSprop(LimitedOptimizer):
@@ -224,13 +223,8 @@ class ASGD(CountingOptimizer):
         return scalar_slot(slot, parameter, 1.0 if slot == "mu" else 0.0)
 
     def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
-        share, eta, average = slots
-        # The rate is known only at the first step.
-        eta = jnp.where(at.shared == 1, at.rate, eta)
-        parameter = parameter * (1.0 - at.group["lambd"] * eta) - eta * gradient
-        average = jnp.where(share == 1.0, parameter, average + (parameter - average) * share)
-        eta = at.rate / (1.0 + at.group["lambd"] * at.rate * at.shared) ** at.group["alpha"]
-        return parameter, 1.0 / jnp.maximum(1.0, at.shared - at.group["t0"]), eta, average
+        settings = {name: at.group[name] for name in ("lambd", "alpha", "t0")}
+        return asgd(gradient, parameter, *slots, rate=at.rate, step=at.shared, **settings)
 
 
 class Rprop(CountingOptimizer):
@@ -265,13 +259,9 @@ class Rprop(CountingOptimizer):
 
     def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         before, length = slots
-        agreement = gradient * before
-        shrink, grow = at.group["etas"]
-        factor = jnp.where(agreement > 0, grow, jnp.where(agreement < 0, shrink, 1.0))
         # Every element starts with the learning rate.
-        length = jnp.clip(jnp.where(at.shared == 1, at.rate, length) * factor, *at.group["step_sizes"])
-        gradient = jnp.where(agreement < 0, 0.0, gradient)
-        return parameter - jnp.sign(gradient) * length, gradient, length
+        length = jnp.where(at.shared == 1, at.rate, length)
+        return rprop(gradient, parameter, before, length, etas=at.group["etas"], limits=at.group["step_sizes"])
 
 
 _NESTEROV_BASE = 0.96
@@ -323,11 +313,9 @@ class AdamW(Adam):
 
     decoupled_decay = True
 
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+    @taking(Adam.__init__, weight_decay=1e-2)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     def denominator(self, spread: jax.Array, correction: jax.Array, eps: float) -> jax.Array:
         return spread / correction + eps
@@ -447,11 +435,9 @@ class SGD(mint.SGD):
     slots = ("accum", "stat")
     is_strict = False
 
-    def __init__(
-        self, params: Any, lr: Any, momentum: float = 0, dampening: float = 0, weight_decay: float = 0.0,
-        nesterov: bool = False, *, maximize: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(params, lr, momentum, dampening, weight_decay, nesterov, maximize=maximize)
+    @taking(mint.SGD.__init__, weight_decay=0.0)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
     def start_counting(self) -> None:
         """``stat`` tells whether a Parameter was moved before."""

@@ -24,6 +24,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.optim._optimizer import Array as Array
 from sporax.mindspore.nn.optim._optimizer import Optimizer as StepOptimizer
+from sporax.mindspore.ops._core.parameters import taking
 from sporax.runtime.state import frames
 
 INITIAL_RATE = "initial_lr"
@@ -450,11 +451,9 @@ class AdamW(Adam):
     decoupled_decay = True
     first_count = -1.0
 
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+    @taking(Adam.__init__, weight_decay=1e-2)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
 
 
 class FusedAdamW(AdamW):

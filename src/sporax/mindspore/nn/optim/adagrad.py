@@ -20,6 +20,7 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step, is_zero
+from sporax.mindspore.ops.nn import optimizer_steps
 from sporax.runtime.state import frames
 
 
@@ -94,13 +95,7 @@ class ProximalAdagrad(Optimizer):
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
-        squares = slots[0] + jnp.square(gradient)
-        rate = at.rate / jnp.sqrt(squares)
-        moved = parameter - rate * gradient
-        # Soft thresholding: small values become 0.
-        shrunk = jnp.sign(moved) * jnp.maximum(jnp.abs(moved) - rate * self.l1, 0.0)
-        # Without l1 the sign would only cost.
-        return (shrunk if self.l1 > 0 else moved) / (1.0 + rate * self.l2), squares
+        return optimizer_steps.proximal_adagrad(parameter, *slots, at.rate, self.l1, self.l2, gradient)
 
 
 class Adadelta(Optimizer):
@@ -134,12 +129,17 @@ class Adadelta(Optimizer):
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
-        squares, updates = slots
-        squares = self.rho * squares + (1 - self.rho) * jnp.square(gradient)
-        # The units of the step are those of the Parameter (Zeiler 2012, 3.2).
-        step = jnp.sqrt(updates + self.epsilon) / jnp.sqrt(squares + self.epsilon) * gradient
-        updates = self.rho * updates + (1 - self.rho) * jnp.square(step)
-        return parameter - at.rate * step, squares, updates
+        return adadelta(gradient, parameter, *slots, rate=at.rate, rho=self.rho, eps=self.epsilon)
+
+
+def adadelta(
+    gradient: Array, parameter: Array, squares: Array, updates: Array, *, rate: Array, rho: float, eps: float
+) -> tuple[Array, Array, Array]:
+    """The rule of `Adadelta`: new parameter, averages of the squares of gradients and of steps."""
+    squares = rho * squares + (1 - rho) * jnp.square(gradient)
+    # The units of the step are those of the Parameter (Zeiler 2012, 3.2).
+    step = jnp.sqrt(updates + eps) / jnp.sqrt(squares + eps) * gradient
+    return parameter - rate * step, squares, rho * updates + (1 - rho) * jnp.square(step)
 
 
 class RMSProp(Optimizer):
@@ -187,11 +187,13 @@ class RMSProp(Optimizer):
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
         squares, velocity, *means = slots
-        squares = self.decay * squares + (1 - self.decay) * jnp.square(gradient)
-        means = [self.decay * mean + (1 - self.decay) * gradient for mean in means]
-        variance = squares - jnp.square(means[0]) if means else squares
-        velocity = self.momentum * velocity + at.rate * gradient / jnp.sqrt(variance + self.epsilon)
-        return parameter - velocity, squares, velocity, *means
+        settings = (self.decay, self.momentum, self.epsilon)
+        if not means:
+            return optimizer_steps.rmsprop(parameter, squares, velocity, at.rate, gradient, *settings)
+        moved, mean, *others = optimizer_steps.centered_rmsprop(
+            parameter, *means, squares, velocity, gradient, at.rate, *settings
+        )
+        return moved, *others, mean
 
 
 class FTRL(Optimizer):

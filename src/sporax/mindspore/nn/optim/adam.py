@@ -25,6 +25,7 @@ from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step, _decay_at, _rate_at
 from sporax.mindspore.ops._core.parameters import taking
+from sporax.mindspore.ops.nn import optimizer_steps
 from sporax.runtime.state import frames
 
 
@@ -73,13 +74,10 @@ class Adam(Optimizer):
         if kwargs.get("use_offload", False):
             raise SporaxNotImplementedError("For 'Adam', 'use_offload' is not offered; the state stays on the device.")
         self.lazy_rows = argument.boolean("Adam", "use_lazy", kwargs.get("use_lazy", type(self).lazy_rows))
-        check_betas("Adam", beta1, beta2, eps)
+        take_betas(self, "Adam", beta1, beta2, eps)
         argument.boolean("Adam", "use_locking", use_locking)
         self.use_nesterov = argument.boolean("Adam", "use_nesterov", use_nesterov)
         self.use_amsgrad = argument.boolean("Adam", "use_amsgrad", use_amsgrad)
-        self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
-        # As float32 gives it, see `complement`.
-        self.rest1, self.rest2 = complement(beta1), complement(beta2)
         # They begin at 1 and are raised before their first use.
         for name in ("beta1_power", "beta2_power"):
             setattr(self, name, Parameter(Tensor(np.ones(self.power_shape, np.float32)), name=name))
@@ -182,8 +180,7 @@ class AdamWeightDecay(Optimizer):
         weight_decay: Any = 0.0,
     ) -> None:
         super().__init__(learning_rate, params, weight_decay)
-        check_betas("AdamWeightDecay", beta1, beta2, eps)
-        self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
+        take_betas(self, "AdamWeightDecay", beta1, beta2, eps)
         self.add_slot("moments1", prefix="adam_m")
         self.add_slot("moments2", prefix="adam_v")
 
@@ -200,11 +197,13 @@ class AdamWeightDecay(Optimizer):
         return parameter - at.rate * (direction + at.decay * parameter), first, second
 
 
-def check_betas(name: str, beta1: object, beta2: object, eps: object) -> None:
-    """Raise unless both decay rates are floats in (0, 1) and eps is positive."""
-    argument.exactly_float(name, "beta1", beta1, 0.0, 1.0, "()")
-    argument.exactly_float(name, "beta2", beta2, 0.0, 1.0, "()")
-    argument.within(name, "eps", eps, 0.0, math.inf, "()")
+def take_betas(optimizer: Any, name: str, beta1: float, beta2: float, eps: float) -> None:
+    """Set both decay rates, floats in (0, 1), what they lack of 1, and eps, which is positive."""
+    optimizer.beta1 = argument.exactly_float(name, "beta1", beta1, 0.0, 1.0, "()")
+    optimizer.beta2 = argument.exactly_float(name, "beta2", beta2, 0.0, 1.0, "()")
+    optimizer.eps = argument.within(name, "eps", eps, 0.0, math.inf, "()")
+    # As float32 gives it, see `complement`.
+    optimizer.rest1, optimizer.rest2 = complement(beta1), complement(beta2)
 
 
 def complement(beta: float) -> float:
@@ -236,9 +235,7 @@ class AdaMax(Optimizer):
         loss_scale: float = 1.0,
     ) -> None:
         super().__init__(learning_rate, params, weight_decay, loss_scale)
-        check_betas("AdaMax", beta1, beta2, eps)
-        self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
-        self.rest1 = complement(beta1)
+        take_betas(self, "AdaMax", beta1, beta2, eps)
         self.beta1_power = Parameter(Tensor([1.0], dtypes.float32), name="beta1_power")
         self.add_slot("moment1")
         self.add_slot("moment2")
@@ -284,9 +281,7 @@ class Lamb(Optimizer):
         weight_decay: Any = 0.0,
     ) -> None:
         super().__init__(learning_rate, params, weight_decay)
-        check_betas("Lamb", beta1, beta2, eps)
-        self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
-        self.rest1, self.rest2 = complement(beta1), complement(beta2)
+        take_betas(self, "Lamb", beta1, beta2, eps)
         self.add_slot("moments1", prefix="lamb_m")
         self.add_slot("moments2", prefix="lamb_v")
 
@@ -369,10 +364,6 @@ class LARS(Optimizer):
         return self.opt(tuple(adapted))
 
     def _adapt(self, gradient: Any, value: Any, decay: Any, rate: Any) -> Any:
-        weight_norm, norm = jnp.linalg.norm(value), jnp.linalg.norm(gradient)
-        trust = self.coefficient * weight_norm / (norm + decay * weight_norm + self.epsilon)
-        # A Parameter of zeros would stop to learn.
-        trust = jnp.where((weight_norm > 0) & (norm > 0), trust, 1.0)
-        if self.use_clip:
-            trust = jnp.minimum(trust / rate, 1.0)
-        return (trust * (gradient + decay * value)).astype(gradient.dtype)
+        norms = jnp.linalg.norm(value), jnp.linalg.norm(gradient)
+        settings = (self.epsilon, self.coefficient, self.use_clip)
+        return optimizer_steps.lars(value, gradient, norms, decay, rate, *settings)

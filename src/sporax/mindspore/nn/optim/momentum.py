@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -162,15 +163,28 @@ class ASGD(Optimizer):
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """See the class."""
-        share, eta, average = slots
         step = (at.number + 1).astype(jnp.float32)
-        # The rate is known only at the first step.
-        eta = jnp.where(at.number == 0, at.rate, eta)
-        parameter = parameter * (1.0 - self.lambd * eta) - eta * gradient
-        # The share is 1 until averaging starts, so the average is the Parameter itself.
-        average = jnp.where(share == 1.0, parameter, average + (parameter - average) * share)
-        eta = at.rate / (1.0 + self.lambd * at.rate * step) ** self.alpha
-        return parameter, 1.0 / jnp.maximum(1.0, step - self.t0), eta, average
+        return asgd(
+            gradient, parameter, *slots, rate=at.rate, step=step, lambd=self.lambd, alpha=self.alpha, t0=self.t0
+        )
+
+
+def asgd(
+    gradient: Array, parameter: Array, share: Array, eta: Array, average: Array, *, rate: Array, step: Array, lambd: float,
+    alpha: float, t0: float,
+) -> tuple[Array, ...]:  # fmt: skip
+    """The rule of `ASGD`: new parameter, share of the next one in the average, its step size, and the average.
+
+    Args:
+        step: number of the step, 1 for the first, in float32.
+    """
+    # The rate is known only at the first step.
+    eta = jnp.where(step == 1, rate, eta)
+    parameter = parameter * (1.0 - lambd * eta) - eta * gradient
+    # The share is 1 until averaging starts, so the average is the Parameter itself.
+    average = jnp.where(share == 1.0, parameter, average + (parameter - average) * share)
+    eta = rate / (1.0 + lambd * rate * step) ** alpha
+    return parameter, 1.0 / jnp.maximum(1.0, step - t0), eta, average
 
 
 class Rprop(Optimizer):
@@ -217,9 +231,18 @@ class Rprop(Optimizer):
         before, size = slots
         # Every element starts with the learning rate.
         size = jnp.where(at.number == 0, at.rate, size)
-        agreement = gradient * before
-        factor = jnp.where(agreement > 0, self.grow, jnp.where(agreement < 0, self.shrink, 1.0)).astype(size.dtype)
-        size = jnp.clip(size * factor, self.smallest, self.largest)
-        # An element whose sign turned pauses, and its sign is forgotten.
-        gradient = jnp.where(agreement < 0, 0.0, gradient).astype(gradient.dtype)
-        return parameter - jnp.sign(gradient) * size, gradient, size
+        limits = (self.smallest, self.largest)
+        return rprop(gradient, parameter, before, size, etas=(self.shrink, self.grow), limits=limits)
+
+
+def rprop(
+    gradient: Array, parameter: Array, before: Array, size: Array, *, etas: Sequence[float], limits: Sequence[float]
+) -> tuple[Array, Array, Array]:
+    """The rule of `Rprop`: new parameter, the gradient whose signs count in the next step, and the step sizes."""
+    agreement = gradient * before
+    shrink, grow = etas
+    factor = jnp.where(agreement > 0, grow, jnp.where(agreement < 0, shrink, 1.0)).astype(size.dtype)
+    size = jnp.clip(size * factor, *limits)
+    # An element whose sign turned pauses, and its sign is forgotten.
+    gradient = jnp.where(agreement < 0, 0.0, gradient).astype(gradient.dtype)
+    return parameter - jnp.sign(gradient) * size, gradient, size

@@ -82,9 +82,7 @@ class Bijector(Cell):
         # Kept in the user's dtype, which is checked.
         parameter = value if isinstance(value, Tensor) else Tensor(value)
         if parameter.dtype not in dtypes.float_type:
-            raise SporaxTypeError(
-                f"For '{self.name}', the dtype of '{name}' must be floating, but got {parameter.dtype}."
-            )
+            raise SporaxTypeError.must(self.name, f"the dtype of '{name}'", "be floating", parameter.dtype)
         return parameter
 
     def _check_value_dtype(self, value: Any) -> Tensor:

@@ -39,9 +39,7 @@ def floating(operator: str, **arrays: jax.Array) -> None:
     for name, array in arrays.items():
         # `inexact` includes complex; MindSpore's floating operators take complex tensors as well.
         if not jnp.issubdtype(array.dtype, jnp.inexact):
-            raise SporaxTypeError(
-                f"For '{operator}', the dtype of '{name}' must be floating point, but got {from_numpy(array.dtype)}."
-            )
+            raise SporaxTypeError.must(operator, f"the dtype of '{name}'", "be floating point", from_numpy(array.dtype))
 
 
 def integral(operator: str, **arrays: jax.Array) -> None:

@@ -83,7 +83,11 @@ def taking(
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            bound = taken.bind(*args, **kwargs)
+            try:
+                bound = taken.bind(*args, **kwargs)
+            except TypeError as mismatch:
+                # Python's words for it begin with the name.
+                raise TypeError(f"{function.__qualname__}() {mismatch}") from None
             bound.apply_defaults()
             return function(**bound.arguments)
 

@@ -251,9 +251,7 @@ def _rounds(rows: Any, length: int | None) -> int:
     if not sizes:
         raise SporaxValueError("For 'scan', 'xs' and 'length' must not both be None.")
     if len(sizes) > 1 or None in sizes:
-        raise SporaxValueError(
-            f"For 'scan', 'length' and the first dims of all tensors in 'xs' must be the same, but got {sizes}."
-        )
+        raise SporaxValueError.must("scan", "'length' and the first dims of all tensors in 'xs'", "be the same", sizes)
     return int(sizes.pop() or 0)
 
 

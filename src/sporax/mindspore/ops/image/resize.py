@@ -194,9 +194,7 @@ def _interpolation(
     check.one_of(name, mode, tuple(_MODES), "mode")
     check.rank(name, _MODES[mode], input=input)
     if (size is None) == (scale_factor is None):
-        raise SporaxValueError(
-            f"For '{name}', one of 'size' and 'scale_factor' must be given, but got {size}, {scale_factor}."
-        )
+        raise SporaxValueError.must(name, "one of 'size' and 'scale_factor'", "be given", f"{size}, {scale_factor}")
     # These modes do not interpolate, so corners mean nothing.
     if align_corners is not None and mode in ("nearest", "area", "nearest-exact"):
         raise SporaxValueError(f"For '{name}', 'align_corners' must be None in mode {mode!r}, but got {align_corners}.")

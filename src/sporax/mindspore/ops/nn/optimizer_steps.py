@@ -4,6 +4,9 @@ Scripts that write their own optimizers call them with a Parameter, its state an
 that gives the new values; the class form writes them to the Parameters and Tensors it was called with. The formulas are
 those of the optimizers of `nn`. Numbers such as learning rates may be numbers or Tensors, and never change the compiled
 program. Sparse forms move only the rows that `indices` names, each of them once.
+
+A rule is written once. The ones that parameter servers know are in `base.update_rules`; the optimizers of `nn` compute with
+the formulas here wherever their order of operations is the same, since no number may change by a bit.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from sporax.base import update_rules
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
@@ -189,7 +193,10 @@ def _proximal_descent(var: Array, alpha: Operand, l1: Operand, l2: Operand, delt
 
 
 def _shrunk(moved: Any, rate: Any, l1: Any, l2: Any) -> Any:
-    return jnp.sign(moved) * jnp.maximum(jnp.abs(moved) - rate * l1, 0) / (1 + rate * l2)
+    # A penalty that is 0 for good leaves the signs alone, which would only cost.
+    has_l1 = not isinstance(l1, float) or l1 > 0
+    shrunk = jnp.sign(moved) * jnp.maximum(jnp.abs(moved) - rate * l1, 0) if has_l1 else moved
+    return shrunk / (1 + rate * l2)
 
 
 @_update("ApplyMomentum(use_nesterov, use_locking, gradient_scale)", "variable accumulation", "variable")
@@ -198,10 +205,8 @@ def _momentum(
     use_nesterov: bool = False, use_locking: bool = False, gradient_scale: float = 1.0,
 ) -> _Values:  # fmt: skip
     """A step with momentum (Sutskever et al. 2013); the gradient is multiplied by `gradient_scale` first."""
-    gradient = gradient * gradient_scale
-    velocity = momentum * accumulation + gradient
-    step = gradient + momentum * velocity if use_nesterov else velocity
-    return variable - learning_rate * step, velocity
+    settings: dict[str, Any] = {"rate": learning_rate, "momentum": momentum, "nesterov": use_nesterov}
+    return update_rules.momentum(gradient * gradient_scale, variable, accumulation, **settings)
 
 
 @_update("FusedWeightScaleApplyMomentum()", "variable accumulation", "variable")
@@ -210,8 +215,9 @@ def _weight_scale_momentum(
     momentum: Operand,
 ) -> _Values:  # fmt: skip
     """A step with momentum of ``(gradient + weight_decay * variable) * loss_scale``; the scale is the inverse of the loss's."""
-    velocity = momentum * accumulation + (gradient + weight_decay * variable) * loss_scale
-    return variable - learning_rate * velocity, velocity
+    scaled = (gradient + weight_decay * variable) * loss_scale
+    settings: dict[str, Any] = {"rate": learning_rate, "momentum": momentum, "nesterov": False}
+    return update_rules.momentum(scaled, variable, accumulation, **settings)
 
 
 @_update("ApplyKerasMomentum(use_locking, use_nesterov)", "var accum")
@@ -233,9 +239,13 @@ def _sgd(
     if nesterov and dampening:
         raise SporaxValueError(f"For 'SGD', 'nesterov' needs 'dampening' 0, but got {dampening}.")
     gradient = gradient + weight_decay * parameters
-    velocity = jnp.where(stat > 0, gradient, momentum * accum + (1 - dampening) * gradient)
-    step = gradient + momentum * velocity if nesterov else velocity
-    return parameters - learning_rate * step, velocity, jnp.zeros_like(stat)
+    settings: dict[str, Any] = {
+        "rate": learning_rate,
+        "momentum": momentum,
+        "dampening": dampening,
+        "nesterov": nesterov,
+    }
+    return update_rules.sgd(jnp, gradient, parameters, accum, stat, **settings)
 
 
 @_update("ApplyAddSign()", "var m")
@@ -266,12 +276,22 @@ def _lars(
     `norm_weight` and `norm_gradient` are the sums of squares of both. With `use_clip` the scale is at most the learning rate.
     """
     check.same_dtype("LARSUpdate", weight=weight, gradient=gradient)
-    size, slope = jnp.sqrt(norm_weight), jnp.sqrt(norm_gradient)
-    trust = hyperpara * size / (slope + weight_decay * size + epsilon)
+    norms = jnp.sqrt(norm_weight), jnp.sqrt(norm_gradient)
+    return lars(weight, gradient, norms, weight_decay, learning_rate, epsilon, hyperpara, use_clip)
+
+
+def lars(
+    weight: Array, gradient: Array, norms: tuple[Array, Array], decay: Any, rate: Any, epsilon: float, coefficient: float,
+    use_clip: bool,
+) -> Array:  # fmt: skip
+    """The gradient that LARS gives another rule; `norms` are those of weight and gradient, scalars."""
+    size, slope = norms
+    trust = coefficient * size / (slope + decay * size + epsilon)
+    # A Parameter of zeros would stop to learn.
     trust = jnp.where((size > 0) & (slope > 0), trust, 1.0)
     if use_clip:
-        trust = jnp.minimum(trust / learning_rate, 1.0)
-    return (trust * (gradient + weight_decay * weight)).astype(gradient.dtype)
+        trust = jnp.minimum(trust / rate, 1.0)
+    return (trust * (gradient + decay * weight)).astype(gradient.dtype)
 
 
 def _adagrad_step(var: Any, accum: Any, lr: Any, grad: Any, update_slots: bool, outside: Any, inside: Any) -> Any:
@@ -317,7 +337,7 @@ def _adagrad_da(
 
 
 @_update("ApplyProximalAdagrad(use_locking)", "var accum")
-def _proximal_adagrad(
+def proximal_adagrad(
     var: Array, accum: Array, lr: Operand, l1: Operand, l2: Operand, grad: Array, use_locking: bool = False
 ) -> _Values:
     """A step of Adagrad, then one towards zero with the penalties `l1` and `l2` (Duchi & Singer 2009)."""
@@ -331,7 +351,7 @@ def _sparse_proximal_adagrad(
     var: Array, accum: Array, lr: Operand, l1: Operand, l2: Operand, grad: Array, indices: Array, use_locking: bool = False
 ) -> _Values:  # fmt: skip
     """As `ApplyProximalAdagrad`, for the rows `indices`."""
-    return _proximal_adagrad(var, accum, lr, l1, l2, grad)
+    return proximal_adagrad(var, accum, lr, l1, l2, grad)
 
 
 @_update("ApplyFtrl(use_locking)", "var accum linear", "var")
@@ -340,11 +360,8 @@ def _ftrl(
     use_locking: bool = False,
 ) -> _Values:  # fmt: skip
     """A step of follow the regularised leader (McMahan et al. 2013)."""
-    squares = accum + jnp.square(grad)
-    slope = squares ** (-lr_power)
-    linear = linear + grad - (slope - accum ** (-lr_power)) / lr * var
-    solved = (jnp.sign(linear) * l1 - linear) / (slope / lr + 2 * l2)
-    return jnp.where(jnp.abs(linear) > l1, solved, 0), squares, linear
+    settings: dict[str, Any] = {"rate": lr, "power": -lr_power, "l1": l1, "l2": l2}
+    return update_rules.ftrl(jnp, grad, var, accum, linear, **settings)
 
 
 @_update("SparseApplyFtrl(lr, l1, l2, lr_power, use_locking)", "var accum linear")
@@ -376,7 +393,7 @@ def _sparse_adadelta(
 
 
 @_update("ApplyRMSProp(use_locking)", "var mean_square moment", "var")
-def _rmsprop(
+def rmsprop(
     var: Array, mean_square: Array, moment: Array, learning_rate: Operand, grad: Array, decay: Operand, momentum: Operand,
     epsilon: Operand, use_locking: bool = False,
 ) -> _Values:  # fmt: skip
@@ -392,11 +409,11 @@ def _sparse_rmsprop(
     epsilon: float, use_locking: bool = False,
 ) -> _Values:  # fmt: skip
     """As `ApplyRMSProp`, for the rows `indices`."""
-    return _rmsprop(var, ms, mom, lr, grad, rho, momentum, epsilon)
+    return rmsprop(var, ms, mom, lr, grad, rho, momentum, epsilon)
 
 
 @_update("ApplyCenteredRMSProp(use_locking)", "var mean_gradient mean_square moment", "var")
-def _centered_rmsprop(
+def centered_rmsprop(
     var: Array, mean_gradient: Array, mean_square: Array, moment: Array, grad: Array, learning_rate: Operand,
     decay: Operand, momentum: Operand, epsilon: Operand, use_locking: bool = False,
 ) -> _Values:  # fmt: skip

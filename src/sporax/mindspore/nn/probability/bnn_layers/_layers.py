@@ -10,7 +10,7 @@ Distributions of weights: what is believed before training, and what training ad
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from sporax.mindspore.nn.activation import get_activation
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.convolution import Conv2d
 from sporax.mindspore.nn.probability.distribution import Normal
+from sporax.mindspore.ops._core.parameters import taking
 
 # Keeps the logarithm of the deviation finite.
 _LEAST_DEVIATION = 1e-6
@@ -208,31 +209,23 @@ class ConvReparam(_Variational):
         weight_prior_fn, weight_posterior_fn, bias_prior_fn, bias_posterior_fn: as of `DenseReparam`.
     """
 
+    @taking(Conv2d.__init__, "weight_init bias_init data_format dtype")
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        pad_mode: Literal["same", "valid", "pad"] = "same",
-        padding: Any = 0,
-        dilation: Any = 1,
-        group: int = 1,
-        has_bias: bool = False,
+        *,
         weight_prior_fn: Maker = NormalPrior,
         weight_posterior_fn: Maker = normal_post_fn,
         bias_prior_fn: Maker = NormalPrior,
         bias_posterior_fn: Maker = normal_post_fn,
+        **settings: Any,
     ) -> None:
         super().__init__()
-        self.has_bias = has_bias
+        self.has_bias = settings.pop("has_bias")
         # Checks the settings, and keeps a weight of its own, as MindSpore does, that nothing reads.
-        layer = Conv2d(in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group)
-        height, width = layer.weight.shape[2:]
-        self.conv2d = ops.Conv2D(
-            out_channels, (height, width), 1, pad_mode, padding, layer.stride, layer.dilation, group
-        )
-        shape = list(layer.weight.shape)
+        layer = Conv2d(**settings)
+        shape, out_channels = list(layer.weight.shape), settings["out_channels"]
+        window = (shape[2], shape[3]), 1, settings["pad_mode"], settings["padding"]
+        self.conv2d = ops.Conv2D(out_channels, *window, layer.stride, layer.dilation, settings["group"])
         weight_fns, bias_fns = (weight_prior_fn, weight_posterior_fn), (bias_prior_fn, bias_posterior_fn)
         self._make_distributions(shape, out_channels, weight_fns, bias_fns)
 

@@ -13,7 +13,7 @@ from sporax.mindspore import ops
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.probability.bijector import parameter
-from sporax.mindspore.nn.probability.distribution._distribution import Distribution, constructor
+from sporax.mindspore.nn.probability.distribution._distribution import Distribution, constructor, formula
 
 Pair = tuple[Tensor, Tensor]
 _LOG_2PI = math.log(2 * math.pi)
@@ -44,23 +44,12 @@ class Normal(_LocationScale):
         >>> Normal(0.0, 1.0).log_prob(Tensor([0.0]))
     """
 
-    def _mean(self, mean: Tensor, sd: Tensor) -> Tensor:
-        return mean
-
-    def _mode(self, mean: Tensor, sd: Tensor) -> Tensor:
-        return mean
-
-    def _sd(self, mean: Tensor, sd: Tensor) -> Tensor:
-        return sd
-
-    def _entropy(self, mean: Tensor, sd: Tensor) -> Tensor:
-        return 0.5 * (_LOG_2PI + 1.0) + ops.log(sd)
-
-    def _log_prob(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-        return -0.5 * ops.square((value - mean) / sd) - 0.5 * _LOG_2PI - ops.log(sd)
-
-    def _cdf(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-        return 0.5 * (1.0 + ops.erf((value - mean) / (sd * math.sqrt(2.0))))
+    _mean = formula(lambda mean, sd: mean)
+    _mode = formula(lambda mean, sd: mean)
+    _sd = formula(lambda mean, sd: sd)
+    _entropy = formula(lambda mean, sd: 0.5 * (_LOG_2PI + 1.0) + ops.log(sd))
+    _log_prob = formula(lambda value, mean, sd: -0.5 * ops.square((value - mean) / sd) - 0.5 * _LOG_2PI - ops.log(sd))
+    _cdf = formula(lambda value, mean, sd: 0.5 * (1.0 + ops.erf((value - mean) / (sd * math.sqrt(2.0)))))
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (mean_a, sd_a), (mean_b, sd_b) = own, other
@@ -95,8 +84,7 @@ class Laplace(_LocationScale):
         seed, dtype, name: see `Distribution`.
     """
 
-    def _log_prob(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-        return -ops.abs((value - mean) / sd) - ops.log(2.0 * sd)
+    _log_prob = formula(lambda value, mean, sd: -ops.abs((value - mean) / sd) - ops.log(2.0 * sd))
 
 
 class StudentT(Distribution):
@@ -139,21 +127,14 @@ class Uniform(Distribution):
     low = parameter("_low", "The lower bound.")
     high = parameter("_high", "The upper bound.")
 
-    def _mean(self, low: Tensor, high: Tensor) -> Tensor:
-        return (low + high) / 2.0
-
-    def _var(self, low: Tensor, high: Tensor) -> Tensor:
-        return ops.square(high - low) / 12.0
-
-    def _entropy(self, low: Tensor, high: Tensor) -> Tensor:
-        return ops.log(high - low)
+    _mean = formula(lambda low, high: (low + high) / 2.0)
+    _var = formula(lambda low, high: ops.square(high - low) / 12.0)
+    _entropy = formula(lambda low, high: ops.log(high - low))
+    _cdf = formula(lambda value, low, high: ops.clip_by_value((value - low) / (high - low), 0.0, 1.0))
 
     def _prob(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
         inside = ops.logical_and(value >= low, value <= high)
         return ops.where(inside, 1.0 / (high - low), ops.zeros_like(value))
-
-    def _cdf(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        return ops.clip_by_value((value - low) / (high - low), 0.0, 1.0)
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (low_a, high_a), (low_b, high_b) = own, other
@@ -177,26 +158,13 @@ class Exponential(Distribution):
 
     rate = parameter("_rate", "One over the mean.")
 
-    def _mean(self, rate: Tensor) -> Tensor:
-        return 1.0 / rate
-
-    def _mode(self, rate: Tensor) -> Tensor:
-        return ops.zeros_like(rate)
-
-    def _sd(self, rate: Tensor) -> Tensor:
-        return 1.0 / rate
-
-    def _entropy(self, rate: Tensor) -> Tensor:
-        return 1.0 - ops.log(rate)
-
-    def _log_prob(self, value: Tensor, rate: Tensor) -> Tensor:
-        return _where_inside(value >= 0, ops.log(rate) - rate * value, -math.inf)
-
-    def _cdf(self, value: Tensor, rate: Tensor) -> Tensor:
-        return _where_inside(value >= 0, 1.0 - ops.exp(-rate * value), 0.0)
-
-    def _log_survival(self, value: Tensor, rate: Tensor) -> Tensor:
-        return _where_inside(value >= 0, -rate * value, 0.0)
+    _mean = formula(lambda rate: 1.0 / rate)
+    _mode = formula(lambda rate: ops.zeros_like(rate))
+    _sd = formula(lambda rate: 1.0 / rate)
+    _entropy = formula(lambda rate: 1.0 - ops.log(rate))
+    _log_prob = formula(lambda value, rate: _where_inside(value >= 0, ops.log(rate) - rate * value, -math.inf))
+    _cdf = formula(lambda value, rate: _where_inside(value >= 0, 1.0 - ops.exp(-rate * value), 0.0))
+    _log_survival = formula(lambda value, rate: _where_inside(value >= 0, -rate * value, 0.0))
 
     def _divergence(self, own: tuple[Tensor], other: tuple[Tensor]) -> Tensor:
         (a,), (b,) = own, other
@@ -226,15 +194,13 @@ class Gamma(Distribution):
     concentration = parameter("_concentration", "The shape of the distribution.")
     rate = parameter("_rate", "One over the scale.")
 
-    def _mean(self, concentration: Tensor, rate: Tensor) -> Tensor:
-        return concentration / rate
-
-    def _var(self, concentration: Tensor, rate: Tensor) -> Tensor:
-        return concentration / ops.square(rate)
-
+    _mean = formula(lambda concentration, rate: concentration / rate)
+    _var = formula(lambda concentration, rate: concentration / ops.square(rate))
     # Below 1 the density has no largest value.
-    def _mode(self, concentration: Tensor, rate: Tensor) -> Tensor:
-        return _where_inside(concentration > 1.0, (concentration - 1.0) / rate, math.nan)
+    _mode = formula(
+        lambda concentration, rate: _where_inside(concentration > 1.0, (concentration - 1.0) / rate, math.nan)
+    )
+    _cdf = formula(lambda value, concentration, rate: ops.igamma(concentration, rate * value))
 
     def _entropy(self, concentration: Tensor, rate: Tensor) -> Tensor:
         spread = ops.lgamma(concentration) + (1.0 - concentration) * ops.digamma(concentration)
@@ -243,9 +209,6 @@ class Gamma(Distribution):
     def _log_prob(self, value: Tensor, concentration: Tensor, rate: Tensor) -> Tensor:
         weight = (concentration - 1.0) * ops.log(value) - rate * value
         return weight - ops.lgamma(concentration) + concentration * ops.log(rate)
-
-    def _cdf(self, value: Tensor, concentration: Tensor, rate: Tensor) -> Tensor:
-        return ops.igamma(concentration, rate * value)
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (shape_a, rate_a), (shape_b, rate_b) = own, other
@@ -277,15 +240,16 @@ class Beta(Distribution):
     concentration1 = parameter("_concentration1", "The concentration of ones.")
     concentration0 = parameter("_concentration0", "The concentration of zeros.")
 
-    def _mean(self, ones: Tensor, zeros: Tensor) -> Tensor:
-        return ones / (ones + zeros)
+    _mean = formula(lambda ones, zeros: ones / (ones + zeros))
+    _mode = formula(
+        lambda ones, zeros: _where_inside(
+            ops.logical_and(ones > 1.0, zeros > 1.0), (ones - 1.0) / (ones + zeros - 2.0), math.nan
+        )
+    )
 
     def _var(self, ones: Tensor, zeros: Tensor) -> Tensor:
         total = ones + zeros
         return ones * zeros / (ops.square(total) * (total + 1.0))
-
-    def _mode(self, ones: Tensor, zeros: Tensor) -> Tensor:
-        return _where_inside(ops.logical_and(ones > 1.0, zeros > 1.0), (ones - 1.0) / (ones + zeros - 2.0), math.nan)
 
     def _entropy(self, ones: Tensor, zeros: Tensor) -> Tensor:
         apart = (ones - 1.0) * ops.digamma(ones) + (zeros - 1.0) * ops.digamma(zeros)
@@ -336,20 +300,15 @@ class Cauchy(_LocScale):
     def _var(self, loc: Tensor, scale: Tensor) -> Tensor:
         self._refuse("variance")
 
-    def _mode(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return loc
-
-    def _entropy(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.log(scale) + math.log(4 * math.pi)
-
-    def _log_prob(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return -ops.log1p(ops.square((value - loc) / scale)) - ops.log(math.pi * scale)
-
-    def _cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.atan((value - loc) / scale) / math.pi + 0.5
-
-    def _log_cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.log1p(2.0 * ops.atan((value - loc) / scale) / math.pi) - math.log(2.0)
+    _mode = formula(lambda loc, scale: loc)
+    _entropy = formula(lambda loc, scale: ops.log(scale) + math.log(4 * math.pi))
+    _log_prob = formula(
+        lambda value, loc, scale: -ops.log1p(ops.square((value - loc) / scale)) - ops.log(math.pi * scale)
+    )
+    _cdf = formula(lambda value, loc, scale: ops.atan((value - loc) / scale) / math.pi + 0.5)
+    _log_cdf = formula(
+        lambda value, loc, scale: ops.log1p(2.0 * ops.atan((value - loc) / scale) / math.pi) - math.log(2.0)
+    )
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (loc_a, scale_a), (loc_b, scale_b) = own, other
@@ -369,33 +328,18 @@ class Logistic(_LocScale):
         seed, dtype, name: see `Distribution`.
     """
 
-    def _mean(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return loc
-
-    def _mode(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return loc
-
-    def _sd(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return scale * (math.pi / math.sqrt(3.0))
-
-    def _entropy(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.log(scale) + 2.0
+    _mean = formula(lambda loc, scale: loc)
+    _mode = formula(lambda loc, scale: loc)
+    _sd = formula(lambda loc, scale: scale * (math.pi / math.sqrt(3.0)))
+    _entropy = formula(lambda loc, scale: ops.log(scale) + 2.0)
+    _cdf = formula(lambda value, loc, scale: ops.sigmoid((value - loc) / scale))
+    _log_cdf = formula(lambda value, loc, scale: ops.logsigmoid((value - loc) / scale))
+    _survival_function = formula(lambda value, loc, scale: ops.sigmoid((loc - value) / scale))
+    _log_survival = formula(lambda value, loc, scale: ops.logsigmoid((loc - value) / scale))
 
     def _log_prob(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
         z = (value - loc) / scale
         return -z + 2.0 * ops.logsigmoid(z) - ops.log(scale)
-
-    def _cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.sigmoid((value - loc) / scale)
-
-    def _log_cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.logsigmoid((value - loc) / scale)
-
-    def _survival_function(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.sigmoid((loc - value) / scale)
-
-    def _log_survival(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.logsigmoid((loc - value) / scale)
 
     def _draw(self, shape: tuple[int, ...], loc: Tensor, scale: Tensor) -> Tensor:
         drawn = self._noise("uniform", shape)

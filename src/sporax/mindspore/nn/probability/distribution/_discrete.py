@@ -14,7 +14,12 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.probability.bijector import parameter
-from sporax.mindspore.nn.probability.distribution._distribution import Distribution, check_probabilities, constructor
+from sporax.mindspore.nn.probability.distribution._distribution import (
+    Distribution,
+    check_probabilities,
+    constructor,
+    formula,
+)
 
 
 def _zero_below(value: Tensor, result: Tensor) -> Tensor:
@@ -42,17 +47,12 @@ class Bernoulli(_OfProbability):
         seed, dtype, name: see `Distribution`.
     """
 
-    def _mean(self, p: Tensor) -> Tensor:
-        return p
+    _mean = formula(lambda p: p)
+    _var = formula(lambda p: p * (1.0 - p))
+    _entropy = formula(lambda p: -(1.0 - p) * ops.log(1.0 - p) - p * ops.log(p))
 
     def _mode(self, p: Tensor) -> Tensor:
         return ops.cast(p > 0.5, self.dtype)
-
-    def _var(self, p: Tensor) -> Tensor:
-        return p * (1.0 - p)
-
-    def _entropy(self, p: Tensor) -> Tensor:
-        return -(1.0 - p) * ops.log(1.0 - p) - p * ops.log(p)
 
     def _log_prob(self, value: Tensor, p: Tensor) -> Tensor:
         # Logarithms of 0 are avoided.
@@ -80,23 +80,14 @@ class Geometric(_OfProbability):
         seed, dtype, name: see `Distribution`.
     """
 
-    def _mean(self, p: Tensor) -> Tensor:
-        return (1.0 - p) / p
+    _mean = formula(lambda p: (1.0 - p) / p)
+    _var = formula(lambda p: (1.0 - p) / ops.square(p))
+    _entropy = formula(lambda p: (-(1.0 - p) * ops.log(1.0 - p) - p * ops.log(p)) / p)
+    _prob = formula(lambda value, p: _zero_below(value, ops.exp(ops.log(1.0 - p) * ops.floor(value) + ops.log(p))))
+    _cdf = formula(lambda value, p: _zero_below(value, 1.0 - ops.pow(1.0 - p, ops.floor(value) + 1.0)))
 
     def _mode(self, p: Tensor) -> Tensor:
         return ops.cast(ops.zeros_like(p), self.dtype)
-
-    def _var(self, p: Tensor) -> Tensor:
-        return (1.0 - p) / ops.square(p)
-
-    def _entropy(self, p: Tensor) -> Tensor:
-        return (-(1.0 - p) * ops.log(1.0 - p) - p * ops.log(p)) / p
-
-    def _prob(self, value: Tensor, p: Tensor) -> Tensor:
-        return _zero_below(value, ops.exp(ops.log(1.0 - p) * ops.floor(value) + ops.log(p)))
-
-    def _cdf(self, value: Tensor, p: Tensor) -> Tensor:
-        return _zero_below(value, 1.0 - ops.pow(1.0 - p, ops.floor(value) + 1.0))
 
     def _divergence(self, own: tuple[Tensor], other: tuple[Tensor]) -> Tensor:
         (a,), (b,) = own, other
@@ -135,8 +126,8 @@ class Categorical(_OfProbability):
     def _event_batch(self, parameters: tuple[Tensor, ...]) -> tuple[int, ...]:
         return parameters[0].shape[:-1]
 
-    def _mean(self, p: Tensor) -> Tensor:
-        return (ops.arange(p.shape[-1]).astype(p.dtype) * p).sum(-1, keepdims=True)
+    _mean = formula(lambda p: (ops.arange(p.shape[-1]).astype(p.dtype) * p).sum(-1, keepdims=True))
+    _entropy = formula(lambda p: -(ops.log(p) * p).sum(-1))
 
     def _var(self, p: Tensor) -> Tensor:
         squares = ops.square(ops.arange(p.shape[-1]).astype(p.dtype))
@@ -144,9 +135,6 @@ class Categorical(_OfProbability):
 
     def _mode(self, p: Tensor) -> Tensor:
         return ops.cast(p.argmax(-1), self.dtype)
-
-    def _entropy(self, p: Tensor) -> Tensor:
-        return -(ops.log(p) * p).sum(-1)
 
     def _log_prob(self, value: Tensor, p: Tensor) -> Tensor:
         place, inside = self._positions(value, p)
@@ -205,14 +193,9 @@ class Poisson(Distribution):
 
     rate = parameter("_rate", "The expected number.")
 
-    def _mean(self, rate: Tensor) -> Tensor:
-        return rate
-
-    def _mode(self, rate: Tensor) -> Tensor:
-        return ops.floor(rate)
-
-    def _var(self, rate: Tensor) -> Tensor:
-        return rate
+    _mean = formula(lambda rate: rate)
+    _mode = formula(lambda rate: ops.floor(rate))
+    _var = formula(lambda rate: rate)
 
     def _log_prob(self, value: Tensor, rate: Tensor) -> Tensor:
         # lgamma has poles at whole numbers below 1.

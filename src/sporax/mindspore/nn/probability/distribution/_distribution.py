@@ -1,8 +1,8 @@
 """What all distributions share: their parameters, and how functions follow from each other.
 
 A distribution has parameters, given when it is made or at each call. A subclass writes the formulas it has closed forms
-for, as methods whose name begins with an underscore (`_log_prob`, `_mean`, `_draw`, …); they get values and parameters as
-Tensors of one dtype. What has no formula follows from one that has (`_DERIVED`) or is refused.
+for, as methods whose name begins with an underscore (`_log_prob`, `_mean`, `_draw`, …), or as a table of such `formula`; they
+get values and parameters as Tensors of one dtype. What has no formula follows from one that has (`_DERIVED`) or is refused.
 
 `_kl_loss` and `_cross_entropy` follow from `_divergence` and `_entropy`; `sample` from `_draw`, which is given the whole
 shape.
@@ -34,6 +34,11 @@ from sporax.runtime.random.random_streams import Generator
 Formula = Callable[..., Any]
 # The least positive float32.
 _TINY = np.finfo(np.float32).tiny
+
+
+def formula(closed: Formula) -> Any:
+    """A line in the table of formulas of a distribution: a function of the value, where there is one, and the parameters."""
+    return staticmethod(closed)
 
 
 def _without(x: Tensor) -> Tensor:

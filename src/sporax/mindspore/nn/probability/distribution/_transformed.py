@@ -14,7 +14,7 @@ from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.probability.bijector import Bijector, Exp, GumbelCDF, Invert, parameter
 from sporax.mindspore.nn.probability.distribution._continuous import Normal, Uniform
-from sporax.mindspore.nn.probability.distribution._distribution import Distribution, check_positive
+from sporax.mindspore.nn.probability.distribution._distribution import Distribution, check_positive, formula
 
 Pair = tuple[Tensor, Tensor]
 
@@ -182,18 +182,13 @@ class LogNormal(TransformedDistribution):
     def _default(self, name: str) -> Tensor | None:
         return Distribution._default(self, name)
 
-    def _mean(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.exp(loc + 0.5 * ops.square(scale))
-
-    def _mode(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.exp(loc - ops.square(scale))
+    _mean = formula(lambda loc, scale: ops.exp(loc + 0.5 * ops.square(scale)))
+    _mode = formula(lambda loc, scale: ops.exp(loc - ops.square(scale)))
+    _entropy = formula(lambda loc, scale: loc + 0.5 + ops.log(scale) + 0.5 * math.log(2 * math.pi))
 
     def _var(self, loc: Tensor, scale: Tensor) -> Tensor:
         var = ops.square(scale)
         return ops.expm1(var) * ops.exp(2.0 * loc + var)
-
-    def _entropy(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return loc + 0.5 + ops.log(scale) + 0.5 * math.log(2 * math.pi)
 
     def _cdf(self, value: Tensor, *parameters: Tensor) -> Tensor:
         # exp(x) is never 0 or less.
