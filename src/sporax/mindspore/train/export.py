@@ -134,7 +134,7 @@ def _write(path: Path, net: Cell, inputs: tuple[Tensor, ...]) -> None:
         "outputs": structure[0],
     }
     weights = io.BytesIO()
-    specs = [StoredTensor.of(name, parameter.array) for name, parameter in parameters.items()]
+    specs = [StoredTensor(name, each.array.shape, np.dtype(each.array.dtype)) for name, each in parameters.items()]
     check_safetensors(specs)
     safetensors_format.write_stream(weights, specs, lambda spec: np.asarray(parameters[spec.name].array), lambda _: {})
     with atomic_write(path) as file, zipfile.ZipFile(file, "w") as archive:
