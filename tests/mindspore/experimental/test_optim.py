@@ -10,7 +10,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.mindspore import Parameter, Tensor, nn, ops
+from sporax.mindspore import Parameter, Tensor, mint, nn, ops
 from sporax.mindspore.experimental import optim
 
 RECORDED = json.loads((Path(__file__).parent / "recorded.json").read_text())
@@ -34,6 +34,13 @@ def test_ten_steps_are_as_in_mindspore(name, mode):
 
 def test_everything_recorded_is_compared():
     assert RECORDED["optimizers"].keys() == recipes.OPTIMIZERS.keys()
+
+
+@pytest.mark.parametrize("kind", [optim.AdamW, optim.Adam, mint.optim.AdamW, nn.LazyAdam, nn.MaxPool2d])
+def test_a_call_that_does_not_fit_names_the_constructor(kind):
+    # Some of them take the signature of another class, and read as if they had written it themselves.
+    with pytest.raises(TypeError, match=rf"{kind.__name__}\.__init__\(\) got an unexpected keyword argument 'nothing'"):
+        kind(nothing=1, **({} if kind is nn.MaxPool2d else {"params": weights([1.0])}))
 
 
 def test_amsgrad_keeps_the_largest_moment_where_mindspore_ignores_it():

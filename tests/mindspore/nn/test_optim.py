@@ -224,6 +224,36 @@ def test_registered_arguments_of_an_optimizer_are_not_in_its_signature():
     assert Own(weights([1.0]), 0.5).init_args == {"clip": False}
 
 
+@pytest.mark.parametrize("kind", [nn.Lamb, nn.AdamWeightDecay, nn.LazyAdam, nn.Momentum, nn.Adadelta])
+def test_every_optimizer_notes_what_it_was_made_with(kind):
+    given = {"momentum": 0.9} if kind is nn.Momentum else {}
+    noted = kind(weights([1.0]), 0.5, **given).init_args
+    parameters = list(inspect.signature(kind).parameters)
+    assert list(noted) == [name for name in parameters if name not in ("params", "learning_rate")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rates", "primitive", "settings"),
+    [
+        (nn.ProximalAdagrad, {"l1": 0.01, "l2": 0.1}, "ApplyProximalAdagrad", (0.5, 0.01, 0.1, ...)),
+        (nn.RMSProp, {"decay": 0.7, "momentum": 0.3}, "ApplyRMSProp", (0.5, ..., 0.7, 0.3, 1e-10)),
+        (nn.FTRL, {"l1": 0.01, "l2": 0.1}, "ApplyFtrl", (..., 0.5, 0.01, 0.1, -0.5)),
+    ],
+)
+def test_operators_move_a_parameter_as_the_optimizers_do(kind, rates, primitive, settings):
+    slope = Tensor(np.array([0.5, -1.0, 2e-3], np.float32))
+    (mine,) = weights([1.0, -2.0, 0.5])
+    optimizer = kind([mine], learning_rate=0.5, **rates)
+    (other,) = weights([1.0, -2.0, 0.5])
+    state = [Parameter(getattr(optimizer, slot)[0].value(), name=slot) for slot in optimizer.slots]
+    for _ in range(3):
+        optimizer((slope,))
+        getattr(ms.ops, primitive)()(other, *state, *(slope if part is ... else part for part in settings))
+    np.testing.assert_allclose(mine.asnumpy(), other.asnumpy(), rtol=1e-6)
+    for slot, held in zip(optimizer.slots, state, strict=True):
+        np.testing.assert_allclose(getattr(optimizer, slot)[0].asnumpy(), held.asnumpy(), rtol=1e-6)
+
+
 def test_rates_and_decays_can_be_asked_for():
     first, second = weights([1.0], [1.0])
     optimizer = nn.SGD([{"params": [first], "lr": 0.5, "weight_decay": 0.1}, {"params": [second]}], 0.1)

@@ -20,7 +20,17 @@ from sporax.mindspore.mint.optim._optimizer import INITIAL_RATE, Optimizer
 from sporax.runtime.state import frames
 
 
-class LRScheduler:
+class _Rates:
+    """What knows the learning rates that it changes."""
+
+    _last_lr: list[Parameter]
+
+    def get_last_lr(self) -> list[Tensor]:
+        """The present rates of all groups."""
+        return [rate.value() for rate in self._last_lr]
+
+
+class LRScheduler(_Rates):
     """Base of schedules. A subclass has `get_lr`; it may have `_get_closed_form_lr`, for ``step(epoch)``.
 
     Making it does the first step, to epoch 0.
@@ -50,7 +60,7 @@ class LRScheduler:
                 )
         self.base_lrs = [as_tensor(group[INITIAL_RATE]) for group in optimizer.param_groups]
         self.optimizer = optimizer
-        self._last_lr: list[Parameter] = list(optimizer.lrs)
+        self._last_lr = list(optimizer.lrs)
         self.groups_num = len(optimizer.param_groups)
         self.last_epoch = counter(f"last_epoch_{name}", last_epoch)
         self.step()
@@ -58,10 +68,6 @@ class LRScheduler:
     def get_lr(self) -> list[Any]:
         """The rates of all groups at `last_epoch`."""
         raise SporaxNotImplementedError(f"For '{type(self).__name__}', 'get_lr' must be defined.")
-
-    def get_last_lr(self) -> list[Tensor]:
-        """The present rates of all groups."""
-        return [rate.value() for rate in self._last_lr]
 
     def step(self, epoch: Any = None) -> bool:
         """Go to the next epoch, or to `epoch`, and set the rates.
@@ -164,7 +170,7 @@ def share(name: str, what: str, value: Any, may_be_zero: bool = True) -> float:
     return value
 
 
-class SequentialLR:
+class SequentialLR(_Rates):
     """Several schedules one after the other, each from its own epoch 0.
 
     Args:
@@ -200,7 +206,7 @@ class SequentialLR:
         for scheduler in schedulers:
             assign(scheduler.last_epoch, wrap(scheduler.last_epoch.array - 1))
         schedulers[0].step()
-        self._last_lr: list[Parameter] = list(optimizer.lrs)
+        self._last_lr = list(optimizer.lrs)
 
     def step(self) -> None:
         """Go to the next epoch and set the rates."""
@@ -213,12 +219,8 @@ class SequentialLR:
         else:
             self._schedulers[index].step()
 
-    def get_last_lr(self) -> list[Tensor]:
-        """The present rates of all groups."""
-        return [rate.value() for rate in self._last_lr]
 
-
-class ReduceLROnPlateau:
+class ReduceLROnPlateau(_Rates):
     """Multiply the rate by `factor` when a metric has not become better for more than `patience` steps.
 
     Args:
@@ -258,7 +260,7 @@ class ReduceLROnPlateau:
         self.best = counter("best", math.inf if mode == "min" else -math.inf)
         self.cooldown_counter = counter("cooldown_counter", 0)
         self.wait = counter("wait", 0)
-        self._last_lr: list[Parameter] = list(optimizer.lrs)
+        self._last_lr = list(optimizer.lrs)
 
     def step(self, metrics: Any) -> bool:
         """Take the metric of one more epoch, a number or scalar Tensor, and set the rates."""
@@ -281,10 +283,6 @@ class ReduceLROnPlateau:
     def in_cooldown(self) -> bool:
         """Whether steps do not count at present."""
         return bool(self.cooldown_counter.item() > 0)
-
-    def get_last_lr(self) -> list[Tensor]:
-        """The present rates of all groups."""
-        return [rate.value() for rate in self._last_lr]
 
     def _is_better(self, current: jax.Array, best: jax.Array) -> jax.Array:
         sign = -1.0 if self.mode == "min" else 1.0

@@ -246,21 +246,11 @@ class Optimizer(StepOptimizer):
 
     def get_lr(self) -> Any:
         """The learning rate; a tuple with one per Parameter when there are several groups."""
-        rates = tuple(wrap(group["lr"].array) for group in self.param_groups for _ in group["params"])
+        rates = tuple(wrap(holder.array) for holder in self._rate_holders())
         return rates if len(self.param_groups) > 1 else rates[0]
 
-    def get_lr_parameter(self, param: Any) -> Any:
-        """The learning rate, a Parameter, of one of the Parameters (or of each of several).
-
-        Raises:
-            SporaxTypeError: not a Parameter of this optimizer.
-        """
-        if isinstance(param, tuple | list):
-            return [self.get_lr_parameter(weight) for weight in param]
-        for group in self.param_groups:
-            if any(parameter is param for parameter in group["params"]):
-                return group["lr"]
-        raise SporaxTypeError(f"For '{type(self).__name__}', {param!r} is not one of its parameters.")
+    def _rate_holders(self) -> list[Any]:
+        return [group["lr"] for group in self.param_groups for _ in group["params"]]
 
     def get_weight_decay(self) -> tuple[float, ...]:
         """Weight decay of each Parameter."""

@@ -393,6 +393,11 @@ class Optimizer(OptimizerHelpers, Cell):
         rates = tuple(wrap(_rate_at(self.rates[setting.rate], step)) for setting in self.settings)
         return rates if len(self.rates) > 1 else rates[0]
 
+    def _rate_holders(self) -> list[Any]:
+        """The holder of the learning rate of each Parameter."""
+        rates = [self.rates[setting.rate] for setting in self.settings]
+        return [rate.learning_rate if isinstance(rate, _RateList) else rate for rate in rates]
+
     def get_lr_parameter(self, param: Any) -> Any:
         """The holder of the learning rate of a Parameter (or of each of several).
 
@@ -401,10 +406,9 @@ class Optimizer(OptimizerHelpers, Cell):
         """
         if isinstance(param, tuple | list):
             return [self.get_lr_parameter(weight) for weight in param]
-        for parameter, setting in zip(self.parameters, self.settings, strict=True):
+        for parameter, holder in zip(self.parameters, self._rate_holders(), strict=True):
             if parameter is param:
-                rate = self.rates[setting.rate]
-                return rate.learning_rate if isinstance(rate, _RateList) else rate
+                return holder
         raise SporaxTypeError(f"For '{type(self).__name__}', {param!r} is not one of its parameters.")
 
 
