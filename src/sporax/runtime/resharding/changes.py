@@ -160,7 +160,7 @@ class Changes:
         if var in self.results:
             yield from self._of_result(self.results[var], axes)
         place = self._constrained(number, var)
-        if place is None or self._is_partial(var):
+        if place is None:
             return
         eqn = self.equations[place[0]].eqn
         what = f"the result of {eqn.primitive.name}" if place[1] >= 0 else f"what {eqn.primitive.name} reads"
@@ -195,13 +195,13 @@ class Changes:
 
     def _constrained(self, number: int, var: Var) -> Key | None:
         """Where a constraint of an array is: where it is made, or where an equation reads it that has it from outside; None where
-        users cannot write one, as in a backward pass, but for gradients that are results.
+        users cannot write one, as in a backward pass, but for gradients that are results, and of partial sums by type.
         """
         key = self.makers.get(var)
         if key is None:
             atoms = self.equations[number].eqn.invars
             key = next(((number, -1 - place) for place, atom in enumerate(atoms) if atom is var), None)
-        if key is None or self.equations[key[0]].is_manual:
+        if key is None or self.equations[key[0]].is_manual or self._is_partial(var):
             return None
         return key if not self.equations[key[0]].is_backward or self._is_result(var) else None
 
