@@ -86,6 +86,7 @@ def close_the_doors() -> None:
     """Sources in their order, no random transform, no dropout."""
     ms.set_seed(1)
     random.seed(1)
+    # First weights that a script draws by itself: equal in both frameworks, whatever each has drawn from the common state before.
     np.random.normal = lambda loc=0.0, scale=1.0, size=None: (
         np.random.RandomState(1).standard_normal(size) * scale + loc
     )

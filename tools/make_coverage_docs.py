@@ -203,10 +203,10 @@ def _public_scripts() -> list[str]:
     return [
         "## Public training programs",
         "Programs of mindspore-ai/models (eab643f), mindcv, mindyolo, mindface, mindocr 0.2, mindnlp 0.2.4 and mindformers 1.0, "
-        "run from their\nown scripts on made-up data with small sizes in their configurations (`tools/run_public_scripts.py`): "
-        "steps on one device, on eight\nsimulated ones, and under the 2.10 wheel. First weights follow from their names, nothing "
-        "is shuffled or dropped. Differences are the\nlargest of a trained weight after the last step, relative to its largest "
-        "value.",
+        "run from their\nown scripts (mindnlp's `Trainer` from one of ours) on made-up data with small sizes in their "
+        "configurations (`tools/run_public_scripts.py`):\nsteps on one device, on eight simulated ones, and under the 2.10 "
+        "wheel. First weights follow from their names, nothing is shuffled or\ndropped. Differences are the largest of a "
+        "trained weight after the last step, relative to its largest value.",
         table(("Program", "Source", "One", "Eight", "Wheel", "Eight to one", "One to the wheel", "Notes"), lines),
     ]
 

@@ -53,6 +53,7 @@ def prepared(program: Program, run: str, sources: Path, place: Path) -> list[str
             (home / file.name).symlink_to(file)
         text = (home / program.script).read_text()
         for old, new in program.mended.items():
+            assert old in text, f"{program.script} has no {old!r} to mend"
             text = text.replace(old, new)
         (home / program.script).write_text(text)
     config = place / "config.yaml"
@@ -152,6 +153,11 @@ def summary(name: str, folder: Path) -> Outcome:
     return row
 
 
+def wanted(texts: list[str]) -> list[str]:
+    """The programs of these names; a text that is no name means those that have it in theirs."""
+    return [name for name in PROGRAMS if any(text == name or (text not in PROGRAMS and text in name) for text in texts)]
+
+
 def main() -> None:
     """Run what is asked for, print a line each, and write the summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -167,10 +173,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     rows = json.loads(options.write.read_text()) if options.write and options.write.exists() else {}
-    texts = options.only.split(",")
-    for name in (
-        name for name in PROGRAMS if any(text in (name if text not in PROGRAMS else [name]) for text in texts)
-    ):
+    for name in wanted(options.only.split(",")):
         for run in filter(None, options.runs.split(",")):
             if run != "wheel" or options.wheel:
                 run_one(name, run, options)

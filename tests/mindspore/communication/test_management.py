@@ -115,6 +115,14 @@ def test_init_refuses_unknown_backends():
         communication.init("smoke")
 
 
+@pytest.mark.parametrize("name", ["hccl", "nccl", "mccl"])
+def test_init_takes_the_name_of_any_backend(joined, name):
+    """The transport is JAX's own, so scripts for other hardware join as well."""
+    communication.init(name)
+    assert (GlobalComm.BACKEND, GlobalComm.WORLD_COMM_GROUP) == (name, f"{name}_world_group")
+    assert communication.get_rank(f"{name}_world_group") == 0
+
+
 def test_the_reducer_checks_its_arguments():
     parameters = [ms.Parameter(Tensor(np.ones(2, np.float32)), name="w")]
     for degree in (0, -1, 1.5, "2"):

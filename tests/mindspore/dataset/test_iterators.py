@@ -350,6 +350,45 @@ def test_processes_on_sequential_pipelines(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+WITHOUT_GUARD = """
+import os
+import sys
+import numpy as np
+import sporax.mindspore.dataset as ds
+
+print("begins")
+
+class Squares:
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, row):
+        return scaled(np.array(row * row)), np.array(os.getpid())
+
+def scaled(value):
+    return value * int(sys.argv[1])
+
+two = {"num_parallel_workers": 2, "python_multiprocessing": True}
+table = ds.GeneratorDataset(Squares(), ["x", "pid"], shuffle=False, **two)
+flow = ds.GeneratorDataset(lambda: iter(range(6)), ["x"]).map(lambda x: (scaled(x * x), os.getpid()), "x", ["x", "pid"], **two)
+for data in (table, flow):
+    rows = list(data.create_tuple_iterator(num_epochs=1, output_numpy=True))
+    assert [int(x) for x, _ in rows] == [0, 3, 12, 27, 48, 75], rows
+    assert os.getpid() not in {int(pid) for _, pid in rows}
+print("ends")
+"""
+
+
+@pytest.mark.parametrize("command", [[], ["-m", "sporax", "run"]])
+def test_processes_of_a_script_without_a_guard(tmp_path, command):
+    """MindSpore forks its workers, so scripts that it runs have the guard of Python's `spawn` or not."""
+    script = tmp_path / "script.py"
+    script.write_text(WITHOUT_GUARD)
+    command = [sys.executable, *command, str(script), "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["begins", "ends"]), done.stderr
+
+
 def test_threads_asked_for_keep_the_order():
     data = numbers(50, shuffle=False).map(lambda x: x, "x", num_parallel_workers=4)
     assert column(data) == list(range(50))

@@ -91,10 +91,6 @@ def test_compiled_exchanges_without_weights_are_as_those_outside(ranks, numbers)
 def test_a_network_may_hold_the_size_of_one_ranks_batch(ranks):
     ms.set_context(mode=ms.GRAPH_MODE)
 
-    class Fixed(Small):
-        def construct(self, x):
-            return super().construct(x.reshape(2, 4))
-
     def losses(net):
         network = nn.WithLossCell(net, nn.CrossEntropyLoss())
         weights = ms.ParameterTuple(net.trainable_params())
@@ -124,6 +120,13 @@ class Small(nn.Cell):
 
     def construct(self, x):
         return self.layer(x)
+
+
+class Fixed(Small):
+    """A network that holds the size of one rank's batch."""
+
+    def construct(self, x):
+        return super().construct(x.reshape(2, 4))
 
 
 X, Y = Tensor(np.arange(64, dtype=np.float32).reshape(16, 4) / 64), Tensor(np.ones((16, 2), np.float32))
@@ -247,6 +250,18 @@ def test_what_ranks_could_not_do_as_one_program_is_an_error(ranks, mode):
         def construct(self, x):
             return ops.AllReduce(group="pair")(super().construct(x))
 
+    class Apart(nn.Cell):  # whole batches fail first
+        def __init__(self):
+            super().__init__()
+            self.loss = nn.WithLossCell(Fixed(), nn.CrossEntropyLoss())
+            self.gradient = ops.GradOperation(get_by_list=True)
+            self.weights = ms.ParameterTuple(self.loss.trainable_params())
+            self.optimizer = nn.SGD(self.weights, 0.1)
+
+        def construct(self, x, y):
+            loss = self.loss(x, y)
+            return ops.depend(loss, self.optimizer(self.gradient(self.loss, self.weights)(x, y)))
+
     def apart():
         optimizer(grad_fn(X, Y)[1])
 
@@ -258,6 +273,7 @@ def test_what_ranks_could_not_do_as_one_program_is_an_error(ranks, mode):
         (lambda: step_of(InGroup())(X, Y), "For 'AllReduce', each rank must be a process"),
         (lambda: ms.jit(lambda x, y: optimizer(grad_fn(x, y)[1]))(X, Y), "must be combined over the 8 ranks"),
         (apart, "must be combined over the 8 ranks"),
+        (lambda: ms.jit(Apart().construct)(X, Y), "must be combined over the 8 ranks"),
         (lambda: ms.jit(lambda x, y: (grad_fn(x, y)[0], (x > 0.5).sum()))(X, Y), "result 1 has shape"),
     ):
         with pytest.raises(RuntimeError, match=message):

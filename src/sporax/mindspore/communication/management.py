@@ -49,7 +49,7 @@ def init(backend_name: str | None = None) -> None:
 
     Raises:
         SporaxTypeError: `backend_name` is not a string.
-        SporaxRuntimeError: another name, a backend for hardware that is not there, or ranks that do not come in time.
+        SporaxRuntimeError: another name, or ranks that do not come in time.
     """
     check_type("init", "backend_name", backend_name, "a string", str | None)
     if backend_name is not None and backend_name not in _BACKENDS:
@@ -70,12 +70,9 @@ def init(backend_name: str | None = None) -> None:
         )
     # All ranks have to come here: joining is a collective operation.
     world = collectives.meet()
-    on_gpu = jax.default_backend() == "gpu"
-    # After joining, since asking for the backend starts JAX.
-    if backend_name == "nccl" and not on_gpu:
-        raise SporaxRuntimeError("For 'init', 'backend_name' is 'nccl', which needs GPUs, but JAX found none here.")
     context.set_world(world.size, world.rank)
-    GlobalComm.BACKEND = backend_name or ("nccl" if on_gpu else "mccl")
+    # After joining, since asking for the backend starts JAX.
+    GlobalComm.BACKEND = backend_name or ("nccl" if jax.default_backend() == "gpu" else "mccl")
     GlobalComm.WORLD_COMM_GROUP = _BACKENDS[GlobalComm.BACKEND]
     GlobalComm.INITED = True
 

@@ -29,6 +29,7 @@ LAX = 2
 
 _SET = "set_context"
 _TARGETS = ("CPU", "GPU", "Ascend", "TPU")
+_MOST_DEVICES = 4096  # of a machine, by MindSpore's documentation of `device_id`
 _PLATFORMS = {"gpu": "GPU", "cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}
 
 _text, _flag = kind(str), kind(bool)
@@ -60,12 +61,13 @@ _warned: set[str] = set()
 def set_context(**kwargs: Unpack[GlobalSettings]) -> None:
     """Change switches of the global context. Same as MindSpore; ``mode`` starts as PYNATIVE_MODE.
 
-    A switch with no counterpart on XLA warns when it is moved from its default.
+    A switch with no counterpart on XLA warns when it is moved from its default; so does a device that is not here, in whose place
+    the process uses what there is.
 
     Raises:
         SporaxValueError: unknown switch, or a value outside its range.
         SporaxTypeError: a value of the wrong type.
-        SporaxRuntimeError: ``device_target`` names hardware this process does not have.
+        SporaxRuntimeError: ``device_target`` is ``"TPU"`` where there is none.
     """
     # First, since the number of the device is one of that kind.
     first = {"device_target": kwargs["device_target"]} if "device_target" in kwargs else {}
@@ -91,7 +93,7 @@ def set_device(device_target: str, device_id: int | None = None) -> None:
 
     Raises:
         SporaxValueError, SporaxTypeError: as `set_context`.
-        SporaxRuntimeError: this process has no such device.
+        SporaxRuntimeError: as `set_context`.
     """
     chosen: GlobalSettings = {"device_target": device_target}
     if device_id is not None:
@@ -135,13 +137,12 @@ def _present_target() -> str:
 
 def _set_target(values: dict[str, Any], target: Any) -> dict[str, Any]:
     one_of(*_TARGETS)(_SET, "device_target", target)
-    simulated = SIMULATED_DEVICES in os.environ.get("XLA_FLAGS", "") and target == "GPU" != _present_target()
-    if target == "Ascend" or simulated:
-        # Scripts for Ascend run unchanged, on what JAX finds, and those for GPUs where the user simulates devices.
-        found = "simulated devices" if simulated else "what JAX finds"
+    # JAX is not asked about "Ascend": the question starts its backend. A CPU is always there.
+    if target == "Ascend" or target == "GPU" != _present_target():
+        found = "simulated devices" if SIMULATED_DEVICES in os.environ.get("XLA_FLAGS", "") else "what JAX finds"
         _warn_once(f"device_target='{target}'", f"is accepted for compatibility; this process runs on {found} instead.")
-    elif target != "CPU" and target != _present_target():
-        # A CPU is always there.
+    elif target == "TPU" != _present_target():
+        # No script of MindSpore's names it, so whoever does means this machine.
         raise SporaxRuntimeError(
             f"For '{_SET}', 'device_target' is '{target}', but JAX found only {_present_target()} in this process. "
             f"Install JAX for {target}, or choose '{_present_target()}'."
@@ -150,18 +151,23 @@ def _set_target(values: dict[str, Any], target: Any) -> dict[str, Any]:
 
 
 def _set_device_id(values: dict[str, Any], index: Any) -> dict[str, Any]:
-    kind(int)(_SET, "device_id", index)
-    if index and not _names_own_device(index, values["device_target"]):
-        number(0, len(_local_devices(values["device_target"])) - 1)(_SET, "device_id", index)
+    number(0, _MOST_DEVICES - 1)(_SET, "device_id", index)
+    if index and not _is_there(index, values["device_target"]) and os.environ.get("DEVICE_ID") != str(index):
+        _warn_once(
+            f"device_id={index}",
+            f"is accepted for compatibility; this process has {len(_local_devices(values['device_target']))} device(s) and "
+            "runs on device 0 instead.",
+        )
     return {**values, "device_id": index}
 
 
-def _names_own_device(index: int, target: str | None) -> bool:
-    """Whether `index` is the number that the launcher has given this rank's device among those of the node (DEVICE_ID).
+def _is_there(index: int, target: str | None) -> bool:
+    """Whether this process has a device of that number.
 
-    A rank that has one device sees it as its only one, whatever its number on the node.
+    A launched rank that has one device sees it as its only one, whatever number the launcher has given it among those of the
+    node (DEVICE_ID).
     """
-    return index > 0 and os.environ.get("DEVICE_ID") == str(index) and len(_local_devices(target)) <= index
+    return index < len(_local_devices(target))
 
 
 def _local_devices(target: str | None) -> Sequence[Any]:
@@ -177,10 +183,10 @@ def _use_device() -> None:
     import jax
 
     target, index = _settings.current["device_target"], _settings.current["device_id"]
-    if index and _names_own_device(index, target):
-        index = 0
     # "cpu" by name needs no device object, and None is JAX's own choice.
-    default = _local_devices(target)[index] if index else "cpu" if target == "CPU" else None
+    default = (
+        _local_devices(target)[index] if index and _is_there(index, target) else "cpu" if target == "CPU" else None
+    )
     jax.config.update("jax_default_device", default)
 
 

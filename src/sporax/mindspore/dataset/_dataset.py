@@ -82,8 +82,7 @@ class Dataset(Described):
             input_columns: columns the first operation takes; the first column by default.
             output_columns: names for the results; by default the input columns' names.
             num_parallel_workers: threads (or processes) that work on rows.
-            python_multiprocessing: use processes, for slow Python functions. The script then needs the
-                ``if __name__ == "__main__":`` guard of Python's `spawn`.
+            python_multiprocessing: use processes, for slow Python functions.
             cache: keeps the results for the next epochs; the operations must not be random.
             callbacks: called as rows are worked on; one thread then works on them in order.
             options: `max_rowsize` warns; MindSpore's other arguments are not offered.

@@ -34,7 +34,7 @@ from sporax.mindspore.dataset._described import Described
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Row
 from sporax.mindspore.dataset._streams import ENDLESS, Repeated, Stream, Table, row_at, rows_of
-from sporax.mindspore.dataset._workers import end_with_user, worker_died
+from sporax.mindspore.dataset._workers import end_with_user, spare_main, worker_died
 
 _DIED = re.compile("Worker process was terminated unexpectedly with (exit code -?[0-9]+)")  # what grain says
 
@@ -166,6 +166,7 @@ class _TableReader:
             shared = grain.multiprocessing.MultiprocessingOptions(workers.processes, per_worker)
             # Worker processes would otherwise outlive a script that ends in mid-epoch.
             close_at_exit(self)
+            spare_main()
             return iter(source.to_iter_dataset(options).mp_prefetch(shared, end_with_user))
         return iter(source.to_iter_dataset(grain.ReadOptions(workers.threads, ahead)))
 

@@ -22,6 +22,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from importlib.machinery import ModuleSpec
 from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,6 +56,20 @@ def end_with_user(worker: int = 0, num_workers: int = 0) -> None:
             time.sleep(1e-3)
 
     threading.Thread(target=watch, name=f"user of worker {worker} of {num_workers}", daemon=True).start()
+
+
+def spare_main() -> None:
+    """Let processes that are spawned from now on leave the main program out where it has no guard.
+
+    MindSpore forks, so its scripts need none; a spawned process runs such a script from its beginning again. Functions and
+    classes of the main program are sent by value, so workers do without it. With a guard, workers have it as Python would: then
+    exceptions of its own classes come back, too.
+    """
+    main = sys.modules["__main__"]
+    file = Path(getattr(main, "__file__", None) or "")
+    if main.__spec__ is None and file.is_file() and b"__main__" not in file.read_bytes():
+        # Python leaves a main module of this name out, since it is what the program of a folder or an archive has.
+        main.__spec__ = ModuleSpec("__main__", None)
 
 
 def worker_died(how: str) -> SporaxRuntimeError:
@@ -101,6 +116,7 @@ class Pool:
         """`function` of every item, worked out by the processes, given in the order of the items."""
         cloudpickle = importlib.import_module("cloudpickle")  # it also takes lambdas and functions of the main program
         if self._executor is None:
+            spare_main()
             spawn = multiprocessing.get_context("spawn")  # a fork would copy locks that threads of JAX hold
             self._executor = futures.ProcessPoolExecutor(self.processes, spawn, end_with_user)
             # Not in `__del__`: the interpreter may be shutting down by then.

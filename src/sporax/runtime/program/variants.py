@@ -287,19 +287,24 @@ def _discovered_anywhere(
                 raise
             failed = error
     try:
-        variant, trace = _discovered_in_parts(function, name, signature, arrays, weightless)
+        variant, trace, divided = _discovered_in_parts(function, name, signature, arrays, weightless)
     except Exception:
         if failed is None:
             raise
         raise failed from None
+    # What is refused here is a program that computes with parts, so it goes before the failure with whole arrays.
+    variant.parts = local_ranks.parts_of(name, trace, divided, arrays)
     variant.own = own
     return variant, trace
 
 
 def _discovered_in_parts(
     function: Callable[..., Any], name: str, signature: Signature, arrays: list[jax.Array], weightless: bool = False
-) -> tuple[Variant, Discovery]:
-    """As `discovered`, of one of the ranks that this process acts for, of its part or, where `weightless`, whole."""
+) -> tuple[Variant, Discovery, tuple[bool, ...]]:
+    """As `discovered`, of one of the ranks that this process acts for, of its part or, where `weightless`, whole.
+
+    The third result says which arrays are divided.
+    """
     inputs = (False,) * len(arrays) if weightless else local_ranks.divided(name, arrays)
     shapes = [
         jax.ShapeDtypeStruct(local_ranks.part_shape(array), array.dtype) if is_divided else array
@@ -310,8 +315,7 @@ def _discovered_in_parts(
     if weightless and trace.frame.found:  # after the first exchange
         return _discovered_in_parts(function, name, signature, arrays)
     variant.communicates = True
-    variant.parts = local_ranks.parts_of(name, trace, inputs, arrays)
-    return variant, trace
+    return variant, trace, inputs
 
 
 def described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[Any]:

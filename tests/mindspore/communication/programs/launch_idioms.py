@@ -42,6 +42,7 @@ IDIOMS = {
     "device_num=n)",
     "number of the start script": f"n = int(os.getenv('DEVICE_NUM', '1')); init(); rank = get_rank(); {SET} device_num=n)",
     "settings of Ascend": f"{SET} gradients_mean=True, all_reduce_fusion_config=[1]); init('hccl'); {COUNT}",
+    "settings of GPUs": f"context.set_context(device_target='GPU', device_id=1); init('nccl'); {COUNT}; {SET} device_num=n)",
     "size before init": f"n = get_group_size(); init(); n = max(n, get_group_size()); rank = get_rank(); {SET} device_num=n)",
     "only where distributed": f"init(); n, rank = 1, 0\nif get_group_size() > 1: {COUNT}\n{SET} device_num=n)",
     "ranks of the group": f"init(); n, rank = len(D.get_process_group_ranks()), get_rank(); {SET} device_num=n)",

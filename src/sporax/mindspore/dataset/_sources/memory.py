@@ -132,7 +132,7 @@ class GeneratorDataset(_InMemory):
         num_shards: number of ranks that share the rows.
         shard_id: this rank.
         python_multiprocessing: read with processes where several workers are requested; see `map`. Unlike in MindSpore
-            this is off by default, because processes need a guard in the script.
+            this is off by default, because each process imports what the functions need: a second or more.
         batch_sampler: gives lists of row numbers, one list per batch; instead of `sampler`, `shuffle` and so on.
         collate_fn: (one list of values per column) -> the columns of a batch; for `batch_sampler`.
         options: `max_rowsize` warns; MindSpore's other arguments are not offered.
