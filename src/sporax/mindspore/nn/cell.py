@@ -471,14 +471,13 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         return self
 
     def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
-        """Name the inputs' dynamic shapes. Programs are compiled per shape here, so this is only checked and kept.
+        """Name the inputs' dynamic shapes; others than Tensors are constants. Programs are compiled per shape: this is only kept.
 
         Raises:
-            SporaxTypeError: an input is not a Tensor (or a container of Tensors).
+            SporaxValueError: inputs both by position and by name.
         """
-        for value in jax.tree.leaves((inputs, kwargs)):
-            if not isinstance(value, jax.Array | Tensor):
-                raise SporaxTypeError(f"For 'Cell.set_inputs', inputs must be Tensors, but got {type(value).__name__}.")
+        if inputs and kwargs:
+            raise SporaxValueError.must("Cell.set_inputs", "inputs", "be set by position or by name", (inputs, kwargs))
         object.__setattr__(self, "_dynamic_inputs", inputs or kwargs or None)
 
     def get_inputs(self) -> Any:
