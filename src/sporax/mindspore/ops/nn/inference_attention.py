@@ -16,6 +16,7 @@ after another; keys are gathered through the table and masked behind the length 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -59,23 +60,52 @@ def _infer_attention(
     next_tokens: int,
 ) -> Array:
     """The result in the layout of the query; `others` are the tensors of the names `present`."""
-    inputs = dict(zip(present, others, strict=True))
+    reach = sparse_mode, pre_tokens, next_tokens
+    operands = operands_of(
+        name,
+        (query, key, value),
+        dict(zip(present, others, strict=True)),
+        num_heads,
+        num_key_value_heads,
+        input_layout,
+        reach,
+    )
+    return together(_attend(*operands, scale_value), input_layout)
+
+
+def operands_of(
+    name: str,
+    tensors: tuple[Array, Array, Array],
+    inputs: Mapping[str, Array],
+    num_heads: int,
+    num_key_value_heads: int,
+    layout: str,
+    reach: tuple[int, int, int],
+) -> tuple[Array, Array, Array, Array | None, Array | None]:
+    """Query, key and value (batch, length, heads, size), the shift of the scores, and where queries may look.
+
+    Args:
+        tensors: query, key and value in `layout`.
+        inputs: masks, shifts and lengths by name.
+        reach: the mode of the mask, and how far a query looks back and forward.
+    """
+    query, key, value = tensors
     key_heads = num_key_value_heads or num_heads
-    check.only(name, num_key_value_heads=(key_heads, num_key_heads(name, query, key, input_layout, num_heads)))
-    query = apart(name, query, input_layout, num_heads)
-    key, value = (apart(name, x, input_layout, key_heads) for x in (key, value))
+    check.only(name, num_key_value_heads=(key_heads, num_key_heads(name, query, key, layout, num_heads)))
+    query = apart(name, query, layout, num_heads)
+    key, value = (apart(name, x, layout, key_heads) for x in (key, value))
     check_qkv(name, query, key, value, num_heads)
     lengths = query.shape[1], key.shape[1]
     mask = inputs.get("attn_mask")
     if mask is not None and mask.ndim == 3:  # (batch, queries, keys): the same for all heads
         mask = mask[:, None]
-    visible = allowed(name, sparse_mode, (pre_tokens, next_tokens), mask, lengths, (None, None))
+    visible = allowed(name, reach[0], reach[1:], mask, lengths, (None, None))
     visible = _within(visible, inputs.get("key_lengths"), lengths[1], -1)
     visible = _within(visible, inputs.get("query_lengths"), lengths[0], -2)
     shift = inputs.get("pse_shift")
     # MindSpore's shifts may be longer than the sequences.
     shift = None if shift is None else shift[..., : lengths[0], : lengths[1]].astype(query.dtype)
-    return together(_attend(query, key, value, shift, visible, scale_value), input_layout)
+    return query, key, value, shift, visible
 
 
 def _within(visible: Array | None, lengths: Array | None, size: int, axis: int) -> Array | None:
