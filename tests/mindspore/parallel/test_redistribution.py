@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.layout import Layout
 from sporax.mindspore.parallel import _tensor
-from sporax.mindspore.parallel._redistribution import transform_operators
+from sporax.mindspore.parallel._redistribution import shortened, transform_operators
 
 WHEEL = [
     # Layouts before and after, devices, rank, MindSpore's list.
@@ -204,8 +204,165 @@ def _layouts(draw):
     return layout(), layout(), devices
 
 
+# Layouts before and after, devices, rank, MindSpore's list with `enable_redist_opt`.
+SHORTENED = [
+    (
+        ((1, 1, 2, 2), (0, 2, 1, 3), (4, 24, 48, 1)),
+        ((4,), (-1, 0, -1, -1), (4, 24, 48, 1)),
+        4,
+        2,
+        [
+            ("Reshape", [2, 2, 12, 24]),
+            ("AllConcat", [0, 2, 3]),
+            ("AllConcat", [2, 3, 0]),
+            ("StridedSlice", [0, 1, 0, 0, 4, 2, 12, 48, 1, 1, 1, 1]),
+            ("StridedSlice", [0, 0, 0, 0, 4, 1, 6, 48, 1, 1, 1, 1]),
+            ("Reshape", [4, 6, 48, 1]),
+        ],
+    ),
+    (
+        ((1, 1, 2, 3), (3, -1, 1, -1), (1, 1, 48, 8)),
+        ((1, 1, 3, 2), (-1, -1, 2, -1), (1, 1, 48, 8)),
+        6,
+        2,
+        [("Reshape", [24, 8]), ("AllConcat", [2, 5, 0]), ("Reshape", [1, 1, 48, 8])],
+    ),
+    (
+        ((1, 2, 2), (-1, 2, -1), (8, 96, 24)),
+        ((4, 1), (0, 1, -1), (8, 96, 24)),
+        4,
+        1,
+        [
+            ("Reshape", [8, 2, 48, 24]),
+            ("StridedSlice", [0, 0, 0, 0, 8, 1, 48, 24, 1, 1, 1, 1]),
+            ("StridedSlice", [0, 0, 24, 0, 8, 1, 48, 24, 1, 1, 1, 1]),
+            ("Reshape", [8, 24, 24]),
+        ],
+    ),
+    (
+        ((8,), (0, -1, -1, -1), (8, 1, 8, 1)),
+        ((8, 1), (-1, 0, 1, -1), (8, 1, 8, 1)),
+        8,
+        1,
+        [
+            ("Reshape", [1, 8]),
+            ("AllConcat", [0, 1, 2, 3, 4, 5, 6, 7, 0]),
+            ("StridedSlice", [0, 1, 8, 2, 1, 1]),
+            ("Reshape", [8, 1, 1, 1]),
+        ],
+    ),
+    (
+        ((12,), (0, -1, -1, -1), (24, 4, 16, 16)),
+        ((2, 3, 1, 2), (1, -1, -1, 3), (24, 4, 16, 16)),
+        12,
+        2,
+        [
+            ("AllConcat", [0, 1, 2, 3, 4, 5, 0]),
+            ("Reshape", [1, 3, 4, 4, 16, 16]),
+            ("AllConcat", [2, 8, 0]),
+            ("StridedSlice", [0, 0, 0, 0, 0, 0, 2, 3, 4, 4, 16, 8, 1, 1, 1, 1, 1, 1]),
+            ("Reshape", [24, 4, 16, 8]),
+        ],
+    ),
+    (
+        ((8,), (-1, -1, 0, -1), (16, 16, 8, 16)),
+        ((2, 2, 1, 2), (-1, 0, -1, 1), (16, 16, 8, 16)),
+        8,
+        1,
+        [
+            ("Reshape", [16, 16, 1, 1, 1, 16]),
+            ("AllConcat", [0, 1, 4]),
+            ("AllConcat", [1, 3, 3]),
+            ("AllConcat", [1, 5, 2]),
+            ("StridedSlice", [0, 8, 0, 0, 0, 0, 16, 16, 2, 2, 2, 16, 1, 1, 1, 1, 1, 1]),
+            ("Reshape", [16, 8, 8, 16]),
+        ],
+    ),
+    (
+        ((1, 6), (1, -1, 0, -1), (1, 8, 24, 8)),
+        ((1, 6, 1), (-1, 2, -1, -1), (1, 8, 24, 8)),
+        6,
+        1,
+        [("Reshape", [8, 4, 8]), ("AllConcat", [0, 1, 2, 3, 4, 5, 1]), ("Reshape", [1, 8, 24, 8])],
+    ),
+    (
+        ((8,), (-1, 0, -1), (96, 48, 4)),
+        ((4, 1, 1, 2), (3, 2, 0), (96, 48, 4)),
+        8,
+        2,
+        [
+            ("Reshape", [96, 1, 6, 4]),
+            ("AllConcat", [2, 3, 2]),
+            ("AllConcat", [0, 2, 4, 6, 1]),
+            ("StridedSlice", [24, 0, 0, 0, 48, 4, 12, 4, 1, 1, 1, 1]),
+            ("StridedSlice", [0, 0, 0, 0, 24, 4, 12, 2, 1, 1, 1, 1]),
+            ("Reshape", [24, 48, 2]),
+        ],
+    ),
+    (
+        ((1, 1, 2, 4), (-1, 1, -1, 3), (24, 48, 24, 8)),
+        ((1, 2, 2, 2), (2, 0, 1, 3), (24, 48, 24, 8)),
+        8,
+        2,
+        [
+            ("AllConcat", [2, 6, 1]),
+            ("StridedSlice", [0, 0, 0, 0, 12, 48, 24, 8, 1, 1, 1, 1]),
+            ("StridedSlice", [0, 0, 0, 0, 12, 24, 24, 8, 1, 1, 1, 1]),
+            ("StridedSlice", [0, 0, 12, 0, 12, 24, 24, 8, 1, 1, 1, 1]),
+        ],
+    ),
+    (
+        ((6, 1, 1, 1), (0, 3), (48, 48)),
+        ((3, 2), (1, 0), (48, 48)),
+        6,
+        5,
+        [
+            ("AllConcat", [0, 1, 2, 3, 4, 5, 1]),
+            ("StridedSlice", [32, 0, 48, 48, 1, 1]),
+            ("StridedSlice", [0, 24, 16, 48, 1, 1]),
+        ],
+    ),
+    (
+        ((1, 12), (-1, 0, -1), (1, 96, 16)),
+        ((2, 3, 2), (-1, -1, -1), (1, 96, 16)),
+        12,
+        3,
+        [
+            ("Reshape", [8, 16]),
+            ("AllConcat", [0, 1, 2, 3, 4, 5, 0]),
+            ("Reshape", [1, 3, 16, 16]),
+            ("AllConcat", [3, 9, 0]),
+            ("Reshape", [1, 96, 16]),
+        ],
+    ),
+    (
+        ((4, 1, 1, 1), (2, 3, -1), (4, 96, 4)),
+        ((2, 2, 1, 1), (-1, -1, 2), (4, 96, 4)),
+        4,
+        1,
+        [
+            ("Reshape", [4, 1, 24, 4]),
+            ("AllConcat", [0, 1, 2]),
+            ("AllConcat", [1, 3, 1]),
+            ("StridedSlice", [0, 0, 0, 2, 4, 2, 48, 4, 1, 1, 1, 1]),
+            ("Reshape", [4, 96, 2]),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "devices", "rank", "operators"), SHORTENED)
+def test_merged_as_the_wheel(source, target, devices, rank, operators):
+    assert _tensor._transform_tensor_by_layout(source, target, range(devices), rank, True) == operators
+
+
+def test_single_operators_stay():
+    assert shortened([("AllConcat", [0, 1, 0])], [4]) == [("AllConcat", [0, 1, 0])]
+
+
+@pytest.mark.parametrize("merges", [False, True])
 @given(_layouts())
-def test_operators_make_the_slices_of_every_rank(case):
+def test_operators_make_the_slices_of_every_rank(merges, case):
     source, target, devices = case
     whole = np.arange(np.prod(source[2])).reshape(source[2])
     before, after = (
@@ -214,7 +371,9 @@ def test_operators_make_the_slices_of_every_rank(case):
     )
     for rank in range(devices):
         slices = {other: whole[before.slice_of(other, whole.shape)] for other in range(devices)}
-        needed = _tensor._get_needed_rank_transform_operator_map_by_layouts(source, target, range(devices), rank)
+        needed = _tensor._get_needed_rank_transform_operator_map_by_layouts(
+            source, target, range(devices), rank, merges
+        )
         slices = {other: slices[other] for other in needed}
         stack = _tensor._generate_transform_operator_stack(needed, rank)
         _tensor._apply_tensor_transform_operators(stack, slices, devices)

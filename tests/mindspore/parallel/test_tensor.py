@@ -74,3 +74,31 @@ def test_a_slice_that_is_missing_is_named():
 def test_part_of_a_rank():
     assert _tensor._load_tensor_shape([2, 4], [1, 0], (8, 16), 5) == (slice(4, 8), slice(4, 8))
     assert _tensor._extract_layout_item([[2, 4], [0, -1], [], 0, 4, -1]) == ([2, 4], [0, -1], 4, 2)
+
+
+def test_layouts_of_several_axes_are_resharded_by_merged_operators():
+    ranks = list(range(8))
+    source, target = ([2, 2, 2], [[0, 2], 1], [8, 8], ranks), ([4, 2], [0, -1], [8, 8], ranks)
+    needed = _tensor._get_resharding_operator_map(source, target, 0)
+    assert sorted(needed) == [0, 2, 4, 6]
+    assert needed[6] == [
+        ("Reshape", [1, 2, 4]),
+        ("AllConcat", [4, 6, 2]),
+        ("AllConcat", [2, 6, 0]),
+        ("Reshape", [4, 8]),
+    ]
+    assert _tensor._get_resharding_operator_map(
+        ([2, 4], [0, -1], [8, 8], ranks), ([2, 2, 2], [1, -1], [8, 8], ranks), 0
+    ) == {
+        0: [("AllConcat", [0, 1, 0])],
+        1: [("AllConcat", [0, 1, 0])],
+    }
+
+
+def test_slices_are_sent_where_stages_are_merged():
+    before, after = ([2, 2], [1, 0], [8, 8], [0, 1]), ([4, 1], [1, 0], [8, 8], [0, 1, 2, 3])
+    assert _tensor._get_pipeline_operator_map(before, after, 3) == {
+        1: [("Broadcast", 1, [1, 3])],
+        3: [("Broadcast", 1, [1, 3])],
+    }
+    assert _tensor._get_pipeline_operator_map(before, before, 0) == {}

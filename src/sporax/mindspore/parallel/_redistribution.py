@@ -303,3 +303,133 @@ def transform_operators(source: RawLayout, target: RawLayout, ranks: Sequence[in
         return _reshape(old.slice_shape, new.slice_shape)
     before, after = _reshape(old.slice_shape, unified.slice_shape), _reshape(goal.slice_shape, new.slice_shape)
     return [*before, *moves.operators, *after]
+
+
+def shortened(operators: Sequence[Operator], shape: Sequence[int]) -> list[Operator]:
+    """A list with the same result, whose gathers come before its slices and are merged where their ranks are one series.
+
+    Args:
+        operators: what `transform_operators` makes.
+        shape: of the slice to begin with.
+    """
+    # A gather along another dimension than the first is three operators in MindSpore, which leaves single ones alone.
+    if len(operators) < 2 and not any(name == "AllConcat" and numbers[-1] for name, numbers in operators):
+        return list(operators)
+    steps = _merged_reshapes(_as_parts(operators, shape), shape)
+    steps = _in_order(steps)
+    steps = _merged_reshapes(_along_the_first(steps, shape), shape)
+    return _as_strides(_merged(steps), shape)
+
+
+def _after(steps: Sequence[Operator], shape: Sequence[int]) -> list[list[int]]:
+    """The shape in front of all steps, and behind each; slices are "Part": dimension, number of parts, which one."""
+    shapes = [list(shape)]
+    for name, numbers in steps:
+        new = list(numbers) if name == "Reshape" else list(shapes[-1])
+        if name == "AllConcat":
+            new[numbers[-1]] *= len(numbers) - 1
+        elif name == "Part":
+            new[numbers[0]] //= numbers[1]
+        elif name == "StridedSlice":
+            begin, end = numbers[: len(new)], numbers[len(new) : 2 * len(new)]
+            new = [high - low for low, high in zip(begin, end, strict=True)]
+        shapes.append(new)
+    return shapes
+
+
+def _as_parts(operators: Sequence[Operator], shape: Sequence[int]) -> list[Operator]:
+    """Slices by their part of a dimension, which does not change with the sizes of others."""
+    steps = []
+    for (name, numbers), before, after in zip(operators, *_pairs_of(operators, shape), strict=True):
+        if name == "StridedSlice":
+            dim = next(dim for dim, size in enumerate(after) if size != before[dim])
+            name, numbers = "Part", [dim, before[dim] // after[dim], numbers[dim] // after[dim]]
+        steps.append((name, numbers))
+    return steps
+
+
+def _pairs_of(steps: Sequence[Operator], shape: Sequence[int]) -> tuple[list[list[int]], list[list[int]]]:
+    """The shapes in front of each step and behind it."""
+    shapes = _after(steps, shape)
+    return shapes[:-1], shapes[1:]
+
+
+def _as_strides(steps: Sequence[Operator], shape: Sequence[int]) -> list[Operator]:
+    operators = []
+    for (name, numbers), before in zip(steps, _after(steps, shape), strict=False):
+        if name == "Part":
+            dim, parts, number = numbers
+            begin, end = [0] * len(before), list(before)
+            size = before[dim] // parts
+            begin[dim], end[dim] = size * number, size * (number + 1)
+            name, numbers = "StridedSlice", [*begin, *end, *[1] * len(before)]
+        operators.append((name, numbers))
+    return operators
+
+
+def _merged_reshapes(steps: Sequence[Operator], shape: Sequence[int]) -> list[Operator]:
+    """One reshape for several in a row, and none where it changes nothing."""
+    merged: list[Operator] = []
+    for step in steps:
+        if step[0] == "Reshape" and merged and merged[-1][0] == "Reshape":
+            merged.pop()
+        merged.append(step)
+    shapes = _after(merged, shape)
+    return [step for at, step in enumerate(merged) if step[0] != "Reshape" or shapes[at] != shapes[at + 1]]
+
+
+def _in_order(steps: Sequence[Operator]) -> list[Operator]:
+    """Between reshapes: gathers, those of the last dimensions first, then slices, those of the first dimensions first."""
+    ordered: list[Operator] = []
+    between: list[Operator] = []
+    for step in [*steps, ("Reshape", [])]:
+        if step[0] == "Reshape":
+            ordered += sorted(
+                between, key=lambda one: (one[0] == "Part", -one[1][-1] if one[0] == "AllConcat" else one[1][0])
+            )
+            ordered.append(step)
+            between = []
+        else:
+            between.append(step)
+    return ordered[:-1]
+
+
+def _along_the_first(steps: Sequence[Operator], shape: Sequence[int]) -> list[Operator]:
+    """Gathers and slices of a dimension behind others of size 1 as those of the first one, between reshapes."""
+    new: list[Operator] = []
+    shapes = _after(steps, shape)
+    for at, (name, numbers) in enumerate(steps):
+        dim = numbers[-1] if name == "AllConcat" else 0
+        if dim and set(shapes[at][:dim]) == {1}:
+            # MindSpore goes back to the shape behind the last step that is no reshape.
+            start = next((back + 1 for back in reversed(range(len(new))) if new[back][0] != "Reshape"), None)
+            flat = shapes[at][dim:] if start is None else _after(new, shape)[start]
+            new += [("Reshape", flat), (name, [*numbers[:-1], 0]), ("Reshape", shapes[at + 1])]
+        else:
+            new.append((name, numbers))
+    for at in reversed(range(len(new) - 1)):
+        (name, numbers), (following, new_shape) = new[at], new[at + 1]
+        before = _after(new, shape)[at]
+        if name == "Part" and following == "Reshape" and set(before[: numbers[0]]) <= {1}:
+            new[at] = ("Reshape", [new_shape[0] * numbers[1], *new_shape[1:]])
+            new[at + 1] = ("Part", [0, *numbers[1:]])
+    return new
+
+
+def _merged(steps: Sequence[Operator]) -> list[Operator]:
+    """Gathers along one dimension whose ranks are one series together as one, and slices of one dimension as one."""
+    merged: list[Operator] = []
+    for name, numbers in steps:
+        last_name, last = merged[-1] if merged else ("", [])
+        if name == last_name == "AllConcat" and last[-1] == numbers[-1]:
+            step, larger = last[1] - last[0], numbers[1] - numbers[0]
+            if step * (len(last) - 1) == larger:
+                (common,) = set(last[:-1]) & set(numbers[:-1])
+                first = numbers[0] - (common - last[0])
+                merged[-1] = (name, [*range(first, first + larger * (len(numbers) - 1), step), last[-1]])
+                continue
+        if name == last_name == "Part" and last[0] == numbers[0]:
+            merged[-1] = (name, [last[0], last[1] * numbers[1], last[2] * numbers[1] + numbers[2]])
+            continue
+        merged.append((name, numbers))
+    return merged

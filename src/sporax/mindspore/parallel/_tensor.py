@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sporax.base.errors import (
-    SporaxNotImplementedError,
     SporaxRuntimeError,
     SporaxTypeError,
     SporaxValueError,
@@ -24,7 +23,7 @@ from sporax.base.errors import (
 from sporax.mindspore._names.missing import missing_names
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.communication.management import get_group_size, get_rank
-from sporax.mindspore.parallel._redistribution import Operator, RawLayout, transform_operators
+from sporax.mindspore.parallel._redistribution import Operator, RawLayout, shortened, transform_operators
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)
@@ -131,16 +130,22 @@ def _transform_tensor_by_layout(
 ) -> list[Operator]:
     """The operators that make a rank's slice under one layout of slices under another.
 
+    With `enable_redist_opt` gathers come first and are merged.
+
     Raises:
         SporaxTypeError: a layout that is no tuple.
         SporaxValueError: layouts that do not fit together or to the devices.
-        SporaxNotImplementedError: `enable_redist_opt`, which writes shorter lists.
     """
     if not isinstance(from_layout, tuple) or not isinstance(to_layout, tuple):
         raise SporaxTypeError.must("_transform_tensor_by_layout", "a layout", "be a tuple", (from_layout, to_layout))
-    if enable_redist_opt:
-        raise SporaxNotImplementedError.must("_transform_tensor_by_layout", "enable_redist_opt", "be False", True)
-    return transform_operators(from_layout, to_layout, device_list, rank_id)
+    operators = transform_operators(from_layout, to_layout, device_list, rank_id)
+    if not enable_redist_opt:
+        return operators
+    return shortened(operators, _slice_shape(*from_layout))
+
+
+def _slice_shape(dev_matrix: Sequence[int], tensor_map: Map, shape: Sequence[int]) -> list[int]:
+    return [size // count for size, count in zip(shape, _get_tensor_strategy(dev_matrix, tensor_map), strict=True)]
 
 
 def _get_needed_rank_transform_operator_map_by_layouts(
@@ -416,5 +421,48 @@ def _load_tensor_shape(
     strategy = _get_tensor_strategy(dev_mat, tensor_map)
     rank = get_rank() if rank_id == -1 else rank_id
     index = np.unravel_index(_get_tensor_slice_index(dev_mat, strategy, tensor_map, rank), strategy)
-    sizes = [size // count for size, count in zip(full_shape, strategy, strict=True)]
+    sizes = _slice_shape(dev_mat, tensor_map, full_shape)
     return tuple(slice(int(at) * size, (int(at) + 1) * size) for at, size in zip(index, sizes, strict=True))
+
+
+RankedLayout = tuple[Sequence[int], Map, Sequence[int], Sequence[int]]
+"""Device matrix, tensor map, global shape, and the ranks of the matrix."""
+
+
+def _is_multi_shard(in_tensor_map: Map) -> bool:
+    """Whether several axes shard one dimension."""
+    return any(not isinstance(entry, int) and len(entry) > 1 for entry in in_tensor_map)
+
+
+def _get_resharding_operator_map(
+    from_layout: RankedLayout, to_layout: RankedLayout, self_rank: int
+) -> dict[int, list[Operator]]:
+    """As `_get_needed_rank_transform_operator_map_by_layouts`, merged, for layouts whose dimensions may have several axes."""
+    *source, ranks = from_layout
+    *target, _ = to_layout
+    several = _is_multi_shard(source[1]), _is_multi_shard(target[1])
+    old, new = (
+        _expand_layout(*layout) if wide else layout for layout, wide in zip((source, target), several, strict=True)
+    )
+    needed = _get_needed_rank_transform_operator_map_by_layouts(tuple(old), tuple(new), ranks, self_rank, True)
+    before, after = (
+        [("Reshape", _slice_shape(*layout))] if wide else []
+        for layout, wide in zip((old, target), several, strict=True)
+    )
+    return {rank: [*before, *operators, *after] for rank, operators in needed.items()}
+
+
+def _get_pipeline_operator_map(
+    from_layout: RankedLayout, to_layout: RankedLayout, self_rank: int
+) -> dict[int, list[tuple[str, int, list[int]]]]:
+    """Which rank sends its slice to which, where stages are merged: ranks that are new get those of a stage, one after another.
+
+    Empty where there are no more ranks than before.
+    """
+    old, new = list(from_layout[3]), to_layout[3]
+    if len(old) >= len(new):
+        return {}
+    position = self_rank % len(old)
+    further = [rank for rank in new if rank not in old]
+    group = sorted([old[position], *further[position :: len(old)]])
+    return {rank: [("Broadcast", old[position], group)] for rank in group}
