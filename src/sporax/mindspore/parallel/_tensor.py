@@ -438,17 +438,13 @@ def _get_resharding_operator_map(
     from_layout: RankedLayout, to_layout: RankedLayout, self_rank: int
 ) -> dict[int, list[Operator]]:
     """As `_get_needed_rank_transform_operator_map_by_layouts`, merged, for layouts whose dimensions may have several axes."""
-    *source, ranks = from_layout
-    *target, _ = to_layout
-    several = _is_multi_shard(source[1]), _is_multi_shard(target[1])
-    old, new = (
-        _expand_layout(*layout) if wide else layout for layout, wide in zip((source, target), several, strict=True)
+    source, target = from_layout[:3], to_layout[:3]
+    old = _expand_layout(*source)
+    needed = _get_needed_rank_transform_operator_map_by_layouts(
+        old, _expand_layout(*target), from_layout[3], self_rank, True
     )
-    needed = _get_needed_rank_transform_operator_map_by_layouts(tuple(old), tuple(new), ranks, self_rank, True)
-    before, after = (
-        [("Reshape", _slice_shape(*layout))] if wide else []
-        for layout, wide in zip((old, target), several, strict=True)
-    )
+    before = [("Reshape", _slice_shape(*old))] if _is_multi_shard(source[1]) else []
+    after = [("Reshape", _slice_shape(*target))] if _is_multi_shard(target[1]) else []
     return {rank: [*before, *operators, *after] for rank, operators in needed.items()}
 
 

@@ -181,9 +181,9 @@ class FusedInferAttentionScore(Primitive):
         *further: None,
     ) -> Any:
         """The result, and the logarithms."""
-        refused = (dequant_scale1, quant_scale1, dequant_scale2, quant_scale2, quant_offset2, antiquant_scale)
-        refused = (*refused, antiquant_offset, block_table, query_padding_size, kv_padding_size, *further)
-        if any(value is not None for value in refused):
+        quantized = (dequant_scale1, quant_scale1, dequant_scale2, quant_scale2, quant_offset2, antiquant_scale)
+        others = (antiquant_offset, block_table, query_padding_size, kv_padding_size, *further)
+        if any(value is not None for value in (*quantized, *others)):
             raise SporaxNotImplementedError(
                 f"For '{_NAME}', inputs behind 'actual_seq_lengths_kv' must be None: quantized tensors, caches in blocks and "
                 "shared prefixes are not offered."

@@ -381,7 +381,8 @@ def _paged_dims(call: Call, shapes: Shapes) -> Dims:
     of_query = tuple({0: "b", heads: "heads"}.get(dim, f"q{dim}!") for dim in range(len(query)))
     of_cache = tuple("heads" if dim == 2 else f"c{dim}!" for dim in range(len(cache)))
     shifts = [numbered(len(shape), range(len(shape)), "s") for shape in shapes[5:]]
-    return Dims((of_query, of_cache, of_cache, ("b", "t!"), ("b",), *shifts))
+    of_lengths = "b" if shapes[4] == shapes[3][:1] else "l!"
+    return Dims((of_query, of_cache, of_cache, ("b", "t!"), (of_lengths,), *shifts))
 
 
 @operator(function="", dims=_paged_dims)
@@ -415,7 +416,9 @@ def _paged_attention(
     keys, values = (
         cache[blocks].reshape(num_sequences, length, kv_head_num, size) for cache in (key_cache, value_cache)
     )
-    seen = (jnp.arange(length) < context_lens.reshape(-1, 1))[:, None, None, :]
+    # A buffer of lengths may be longer than there are sequences.
+    lengths = context_lens.reshape(-1, 1)[:num_sequences]
+    seen = (jnp.arange(length) < lengths)[:, None, None, :]
     bias = None if shift is None else _padded(shift.astype(query.dtype), length)
     heads = query.reshape(num_sequences, 1, head_num, size)
     return _attend(heads, keys.astype(query.dtype), values.astype(query.dtype), bias, seen, scale_value).reshape(
@@ -454,8 +457,8 @@ class PagedAttention(_Paged):
         mla_v_dim: must be 0.
 
     Inputs: query (sequences, heads, size), (sequences, hidden) or (sequences, 1, hidden); key_cache and value_cache
-    (blocks, block_size, kv_heads, size); block_tables (sequences, max_blocks); context_lens (sequences,), keys that count;
-    the rest must be None.
+    (blocks, block_size, kv_heads, size); block_tables (sequences, max_blocks); context_lens, keys that count: the first numbers
+    are those of the sequences; the rest must be None.
 
     Returns the result in the shape of the query; zeros where a length is 0.
     """

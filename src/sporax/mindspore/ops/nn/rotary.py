@@ -68,7 +68,11 @@ def _rotary_position_embedding_grad(
     """Derivatives of `RotaryPositionEmbedding` by its inputs; `dx` is its `x`, without which those of cos and sin are zeros."""
     _check("RotaryPositionEmbeddingGrad", dy, cos, sin)
     x = jnp.zeros_like(dy) if dx is None else dx
-    gradients: tuple[Array, Array, Array] = jax.vjp(lambda *inputs: _turned(*inputs, mode), x, cos, sin)[1](dy)
+
+    def turned(x: Array, cos: Array, sin: Array) -> Array:
+        return _turned(x, cos, sin, mode)
+
+    gradients: tuple[Array, Array, Array] = jax.vjp(turned, x, cos, sin)[1](dy)
     return gradients
 
 
@@ -133,8 +137,8 @@ def _apply_rotary_pos_emb(
         size = cos.shape[-1]
         SporaxValueError.raise_if(x.shape[-1] % size != 0, name, "the last dimension", f"hold heads of {size}", x.shape)
         heads = x if x.ndim == 4 else x.reshape(*x.shape[:-1], -1, size)
-        angles = (cos, sin) if cos.ndim == 4 else tuple(_of_tokens(a, heads.shape[:-2]) for a in (cos, sin))
-        return _turned(heads, *angles, mode).reshape(x.shape)
+        own_cos, own_sin = (a if a.ndim == 4 else _of_tokens(a, heads.shape[:-2]) for a in (cos, sin))
+        return _turned(heads, own_cos, own_sin, mode).reshape(x.shape)
 
     def _of_tokens(angles: Array, tokens: tuple[int, ...]) -> Array:
         """Angles (…, 1, size) that fit tokens and their heads."""
