@@ -178,12 +178,26 @@ class FusedInferAttentionScore(Primitive):
         block_table: None = None,
         query_padding_size: None = None,
         kv_padding_size: None = None,
-        *further: None,
+        key_antiquant_scale: None = None,
+        key_antiquant_offset: None = None,
+        value_antiquant_scale: None = None,
+        value_antiquant_offset: None = None,
+        key_shared_prefix: None = None,
+        value_shared_prefix: None = None,
+        actual_shared_prefix_len: None = None,
     ) -> Any:
         """The result, and the logarithms."""
         quantized = (dequant_scale1, quant_scale1, dequant_scale2, quant_scale2, quant_offset2, antiquant_scale)
-        others = (antiquant_offset, block_table, query_padding_size, kv_padding_size, *further)
-        if any(value is not None for value in (*quantized, *others)):
+        of_keys = (
+            antiquant_offset,
+            key_antiquant_scale,
+            key_antiquant_offset,
+            value_antiquant_scale,
+            value_antiquant_offset,
+        )
+        paged = (block_table, query_padding_size, kv_padding_size)
+        prefixes = (key_shared_prefix, value_shared_prefix, actual_shared_prefix_len)
+        if any(value is not None for value in (*quantized, *of_keys, *paged, *prefixes)):
             raise SporaxNotImplementedError(
                 f"For '{_NAME}', inputs behind 'actual_seq_lengths_kv' must be None: quantized tensors, caches in blocks and "
                 "shared prefixes are not offered."
@@ -214,9 +228,11 @@ GENERATED[_NAME] = FusedInferAttentionScore
 as_function(
     "fused_infer_attention_score",
     FusedInferAttentionScore,
-    """query key value pse_shift atten_mask=attn_mask actual_seq_lengths actual_seq_lengths_kv dequant_scale1 quant_scale1
-    dequant_scale2 quant_scale2 quant_offset2 antiquant_scale antiquant_offset block_table query_padding_size kv_padding_size
-    num_heads scale=scale_value pre_tokens next_tokens input_layout num_key_value_heads sparse_mode inner_precise block_size
-    antiquant_mode key_antiquant_mode value_antiquant_mode softmax_lse_flag""",
+    """query key value * pse_shift atten_mask=attn_mask actual_seq_lengths actual_seq_lengths_kv dequant_scale1 quant_scale1
+    dequant_scale2 quant_scale2 quant_offset2 antiquant_scale antiquant_offset key_antiquant_scale key_antiquant_offset
+    value_antiquant_scale value_antiquant_offset block_table query_padding_size kv_padding_size key_shared_prefix
+    value_shared_prefix actual_shared_prefix_len num_heads scale=scale_value pre_tokens next_tokens input_layout
+    num_key_value_heads sparse_mode inner_precise block_size antiquant_mode key_antiquant_mode value_antiquant_mode
+    softmax_lse_flag""",
     "`FusedInferAttentionScore` as a function.",
 )
