@@ -64,3 +64,20 @@ def test_an_open_size_stands_for_as_many_as_there_are_devices_where_that_is_not_
     assert open_sizes(None, 1 << 22).shape == (1, 1 << 22)
     context.reset_auto_parallel_context()
     assert open_sizes(None, Symbol(min=3, divisor=4)).shape == (1, 4)
+
+
+class Sum(nn.Cell):
+    def construct(self, x, y):
+        return x + y
+
+
+@pytest.mark.parametrize("size", [None, Symbol(divisor=8), Symbol(max=64, divisor=16)])
+def test_an_open_size_may_be_that_of_another_input(size):
+    # Eight, or the divisor, would not fit.
+    Sum().compile(Tensor(np.ones((64, 4), np.float32)), open_sizes(size, 4))
+
+
+@pytest.mark.parametrize("size", [Symbol(max=32, divisor=8), Symbol(divisor=24)])
+def test_sizes_of_which_none_fits_raise_the_error_of_the_smallest(size):
+    with pytest.raises(ValueError, match=f"{size.divisor}, 4"):
+        Sum().compile(Tensor(np.ones((64, 4), np.float32)), open_sizes(size, 4))

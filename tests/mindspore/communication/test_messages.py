@@ -47,6 +47,10 @@ def test_wrong_arguments_are_named(make, error, message):
         make()
 
 
+def test_a_rank_that_exchanges_nothing_needs_no_input():
+    assert exchange((), (), (), ())() == ()
+
+
 def test_a_rank_may_send_to_itself():
     (received,) = exchange()((X,))
     np.testing.assert_array_equal(received.asnumpy(), X.asnumpy())

@@ -252,10 +252,13 @@ def test_compile_and_run_gives_what_eager_gives(tensor):
     np.testing.assert_allclose(net.compile_and_run(x).asnumpy(), net(x).asnumpy(), rtol=1e-6)
 
 
-def test_set_inputs_takes_tensors_only():
-    nn.Dense(2, 2).set_inputs(Tensor(np.ones((1, 2), np.float32)))
-    with pytest.raises(SporaxTypeError, match="inputs must be Tensors"):
-        nn.Dense(2, 2).set_inputs(3)
+def test_set_inputs_takes_constants_as_mindspore_does():
+    net = nn.Dense(2, 2)
+    inputs = Tensor(np.ones((1, 2), np.float32)), 3, None, "mean"
+    net.set_inputs(*inputs)
+    assert net.get_inputs() == inputs
+    with pytest.raises(SporaxValueError, match="by position or by name"):
+        net.set_inputs(inputs[0], x=inputs[0])
 
 
 class Counter(nn.Cell):

@@ -216,3 +216,33 @@ def test_kernels_are_called_by_their_names_as_functions():
         (functions.log_softmax_ext(x * 0, 1), np.full((2, 3), -np.log(3))),
     ):
         np.testing.assert_allclose(actual.asnumpy(), expected, rtol=1e-6)
+
+
+class Copies(nn.Cell):
+    def __init__(self, strategy=None):
+        super().__init__()
+        self.held = ms.Parameter(Tensor(np.zeros((8, 4), np.float32)), name="held")
+        self.copy = A.InplaceCopy()
+        if strategy:
+            self.copy.shard(strategy)
+
+    def construct(self, src):
+        return self.copy(self.held, src) + 1
+
+
+@pytest.mark.parametrize("strategy", [None, ((4, 2), (2,))])
+def test_elements_are_copied_in_place(strategy):
+    mode = ms.context.get_context("mode")
+    ms.context.set_context(mode=ms.GRAPH_MODE)
+    if strategy:
+        ms.context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, full_batch=True)
+    try:
+        net = Copies(strategy)
+        result = net(Tensor(np.arange(4, dtype=np.int32)))
+        np.testing.assert_array_equal(net.held.asnumpy(), np.tile(np.arange(4, dtype=np.float32), (8, 1)))
+        np.testing.assert_array_equal(result.asnumpy(), net.held.asnumpy() + 1)
+        with pytest.raises(ValueError, match="'src' must be broadcast to the shape"):
+            net(Tensor(np.ones(3, np.float32)))
+    finally:
+        ms.context.reset_auto_parallel_context()
+        ms.context.set_context(mode=mode)

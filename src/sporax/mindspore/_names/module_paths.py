@@ -41,7 +41,7 @@ amp= train: amp loss_scale_manager
     transform_safetensors
 context= parallel.algo_parameter_config
 parallel= parallel: parameter_broadcast shard
-parallel._utils= parallel: _auto_parallel_context _cost_model_context _ps_context _tensor
+parallel._utils= parallel: _auto_parallel_context _cost_model_context _ps_context
 parallel.function= parallel.function.reshard_func
 communication.management= communication._comm_helper
 parallel.nn= parallel.nn: parallel_cell_wrapper parallel_grad_reducer
@@ -52,7 +52,7 @@ ops.control.custom= ops: signature ops._grad: . grad_base ops._grad_experimental
 ops.auto_generate= ops.auto_generate: gen_ops_def gen_ops_prim
 ops.communication= mint.distributed: . distributed
 ops.operations= ops.deprecated ops.operations: array_ops comm_ops control_ops custom_ops debug_ops image_ops inner_ops
-    _inner_ops _grad_ops _quant_ops linalg_ops math_ops nn_ops other_ops random_ops sparse_ops spectral_ops
+    _inner_ops _infer_ops _grad_ops _quant_ops linalg_ops math_ops nn_ops other_ops random_ops sparse_ops spectral_ops
 nn= nn.loss.loss nn.wrap.grad_reducer nn.layer: . activation basic channel_shuffle combined container conv dense embedding
     image math normalization padding pooling rnn_cells rnns thor_layer timedistributed transformer nn.grad: . cell_grad
     nn.optim: ada_grad lamb lazyadam proximal_ada_grad sgd

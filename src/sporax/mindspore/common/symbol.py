@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sporax.base.errors import SporaxValueError, check_type
@@ -49,6 +51,10 @@ class Symbol:
                 f"For 'Symbol', some size must fit, but the smallest is {self.smallest} and 'max' {max}."
             )
 
+    def fits(self, size: int) -> bool:
+        """Whether a dimension may have this size."""
+        return self.min <= size <= (self.max or size) and size % self.divisor == self.remainder
+
     @property
     def smallest(self) -> int:
         """The smallest size that fits, from `divisor` on if `max` allows: ``x[:, :-1]`` has elements."""
@@ -74,3 +80,49 @@ def smallest_shape(shape: Any) -> Any:
     if open_size > 1 and math.prod(size for size in found if isinstance(size, int)) > _MOST_ELEMENTS:
         return tuple(1 if size is None else size for size in sizes)
     return found
+
+
+def has_open_sizes(shape: Any) -> bool:
+    """Whether `shape` has a Symbol or None."""
+    return isinstance(shape, tuple | list) and any(size is None or isinstance(size, Symbol) for size in shape)
+
+
+def with_sizes_that_fit(compile_for: Callable[[Mapping[int, Any]], None], arguments: Sequence[Any]) -> None:
+    """Compile for Tensors that describe inputs of open sizes.
+
+    They stand for their smallest sizes, which may not fit those of other inputs, as in a sum of both. A size is then tried that
+    another input has, the largest first: compiling shows that there is a size for which the network can be compiled.
+
+    Args:
+        compile_for: compiles for the arguments, of which some by number have these shapes.
+        arguments: Tensors, and what else a network takes.
+
+    Raises:
+        SporaxValueError: no size fits; the error is that of the smallest.
+    """
+    open_shapes = {
+        at: shape for at, argument in enumerate(arguments) if (shape := getattr(argument, "open_shape", None))
+    }
+    try:
+        return compile_for({})
+    except SporaxValueError as error:
+        if not open_shapes:
+            raise
+        first = error
+    others = (
+        argument.shape for at, argument in enumerate(arguments) if at not in open_shapes and hasattr(argument, "shape")
+    )
+    known = (size for shape in open_shapes.values() for size in shape if isinstance(size, int))
+    for size in sorted({*(size for shape in others for size in shape), *known}, reverse=True):
+        shapes = {
+            at: [_sized(entry, size, least) for entry, least in zip(shape, arguments[at].shape, strict=True)]
+            for at, shape in open_shapes.items()
+        }
+        with suppress(SporaxValueError):
+            return compile_for(shapes)
+    raise first
+
+
+def _sized(entry: Any, size: int, least: int) -> int:
+    fits = entry.fits(size) if isinstance(entry, Symbol) else entry is None
+    return size if fits else least

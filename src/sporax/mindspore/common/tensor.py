@@ -23,7 +23,7 @@ from sporax.mindspore.common import _indexing, _integer_gradients, escaped_tenso
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common._host_arrays import copied, to_device
 from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.symbol import smallest_shape
+from sporax.mindspore.common.symbol import has_open_sizes, smallest_shape
 from sporax.runtime.process import host_allocator
 from sporax.runtime.ranks import joint_arrays, local_ranks
 from sporax.runtime.state import frames, trace_constants
@@ -91,6 +91,8 @@ class Tensor:
             self._init_lazily(input_data, dtype, shape, init)
         elif input_data is None and shape is not None and dtype is not None:
             self.raw = jnp.zeros(_as_shape(smallest_shape(shape)), dtype.np_dtype)
+            if has_open_sizes(shape):
+                self.open_shape = tuple(shape)
         else:
             array = to_array(input_data, dtype)
             # A Tensor made from another is a copy; a Parameter's buffer, moreover, is given away at the next step.

@@ -27,6 +27,7 @@ from sporax.mindspore.common.own_gradient import own_gradient
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.recompute import offloading, run_recomputed
 from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
+from sporax.mindspore.common.symbol import with_sizes_that_fit
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.context._strategy_files.layouts import layouts_of_stage
 from sporax.mindspore.nn import _deferred_settings
@@ -174,7 +175,12 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these inputs without running; ``program.lower(…).as_text()`` shows the program."""
-        self.program.lower(*args, **kwargs).compile()
+
+        def compile_for(shapes: Mapping[int, Any]) -> None:
+            values = [Tensor(shape=shapes[at], dtype=arg.dtype) if at in shapes else arg for at, arg in enumerate(args)]
+            self.program.lower(*values, **kwargs).compile()
+
+        with_sizes_that_fit(compile_for, args)
 
     def compile_and_run(self, *args: Any, **kwargs: Any) -> Any:
         """Run compiled, whatever the mode."""
@@ -471,14 +477,13 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         return self
 
     def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
-        """Name the inputs' dynamic shapes. Programs are compiled per shape here, so this is only checked and kept.
+        """Name the inputs' dynamic shapes; others than Tensors are constants. Programs are compiled per shape: this is only kept.
 
         Raises:
-            SporaxTypeError: an input is not a Tensor (or a container of Tensors).
+            SporaxValueError: inputs both by position and by name.
         """
-        for value in jax.tree.leaves((inputs, kwargs)):
-            if not isinstance(value, jax.Array | Tensor):
-                raise SporaxTypeError(f"For 'Cell.set_inputs', inputs must be Tensors, but got {type(value).__name__}.")
+        if inputs and kwargs:
+            raise SporaxValueError.must("Cell.set_inputs", "inputs", "be set by position or by name", (inputs, kwargs))
         object.__setattr__(self, "_dynamic_inputs", inputs or kwargs or None)
 
     def get_inputs(self) -> Any:

@@ -28,6 +28,9 @@ from sporax.mindspore.ops._core.sharded_call import shard
 from sporax.mindspore.ops import aliases, tensor_methods, tensor_operators  # isort: skip
 from sporax.mindspore.ops import method_overloads  # isort: skip
 
+# Inner operators, made of the public ones and registered with those of `_generated`.
+from sporax.mindspore.ops.nn import experts, fused_inference, quantization, rotary  # isort: skip
+
 # Made of the registers that the modules above have filled.
 from sporax.mindspore.ops import auto_generate, composite, functional, operations  # isort: skip
 

@@ -18,10 +18,11 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along, Product, along
-from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, operator, other_form
+from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, Primitive, operator, other_form
 from sporax.mindspore.ops.array import manipulation, rearrangement, scatter, sorting
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.linalg.grouped import GroupedMatmul, GroupedMatmulV4
@@ -128,6 +129,33 @@ def _slice_ext(input: Array, dim: int, start: int, end: int, step: int) -> Array
     where = check.axis("SliceExt", dim, input.ndim, "dim")
     SporaxValueError.raise_if(step < 1, "SliceExt", "step", "be positive", step)
     return input[(*(slice(None),) * where, slice(start, end, step))]
+
+
+@operator("InplaceCopy", function="", classes=GENERATED)
+def _inplace_copy(input: Array, src: Array) -> Array:
+    """`src`, broadcast and converted to the shape and dtype of `input`.
+
+    Raises:
+        SporaxValueError: it cannot be broadcast to that shape.
+    """
+    pairs = zip(reversed(src.shape), reversed(input.shape), strict=False)
+    if src.ndim > input.ndim or any(size not in (1, wanted) for size, wanted in pairs):
+        raise SporaxValueError.must("InplaceCopy", "src", f"be broadcast to the shape {input.shape}", src.shape)
+    return jnp.broadcast_to(src, input.shape).astype(input.dtype)
+
+
+class InplaceCopy(Primitive):
+    """The elements of `src` written into `input`, which is returned; `non_blocking` has no meaning here."""
+
+    operator = _inplace_copy
+
+    def __call__(self, input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+        """`input` with its new elements."""
+        input._replace(super().__call__(input, src).array)
+        return input
+
+
+GENERATED["InplaceCopy"] = InplaceCopy
 
 
 def _diagonals(call: Call, shapes: Shapes) -> Dims:

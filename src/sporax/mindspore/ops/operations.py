@@ -14,7 +14,8 @@ _INNER = """
 Dense Geqrf LerpScalar LogSoftmaxExt SelectView TransposeExtView TransposeView TypeAs ACosGrad AcoshGrad AsinGrad
 AsinhGrad AtanGrad BiasAddGrad EluGrad FastGeLUGrad GeLUGrad GluGrad HShrinkGrad HSigmoidGrad HSwishGrad
 LayerNormGrad LogSoftmaxGrad PReLUGrad ReLU6Grad ReciprocalGrad ReluGrad SiLUGrad SigmoidGrad SoftShrinkGrad
-SoftplusGrad TanhGrad
+SoftplusGrad TanhGrad AntiQuant Dequant DynamicQuantExt FFN FusedInferAttentionScore MoeFinalizeRouting
+MoeGatingTopKSoftmax Quant QuantBatchMatmul QuantV2 WeightQuantBatchMatmul
 """
 _NOT_OFFERED = """
 BasicLSTMCell BatchToSpaceNDV2 CacheSwapTable CholeskyTrsm CombinedNonMaxSuppression CompareAndBitpack ComputeAccidentalHits

@@ -106,6 +106,11 @@ def test_attention_through_tables_is_attention_to_whole_sequences(mode, random, 
     expected = [by_hand(query[i], keys[part], values[part], 0.5) for i, part in enumerate((first, second))]
     assert result.shape == shape
     np.testing.assert_allclose(result.asnumpy().reshape(query.shape), expected, atol=1e-5)
+    # A buffer of lengths may be longer than there are sequences.
+    buffered = ops.PagedAttention(4, 0.5, HEADS)(
+        Tensor(query.reshape(shape)), *inputs[:3], Tensor((*LENGTHS, 1, 1), ms.int32)
+    )
+    np.testing.assert_array_equal(buffered.asnumpy(), result.asnumpy())
     with_shift = by_hand(query[0], keys[first], values[first], 0.5, shift[0, :, 0])
     np.testing.assert_allclose(shifted.asnumpy().reshape(query.shape)[0], with_shift, atol=1e-5)
 

@@ -271,8 +271,8 @@ class NeighborExchange(CommunicationPrimitive):
                     self.name, f"{way}_shapes", f"have one shape for each of the ranks {list(ranks)}", list(shapes)
                 )
 
-    def __call__(self, tensor: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """A tuple of tensors in, a tuple of tensors out."""
+    def __call__(self, tensor: tuple[Tensor, ...] = ()) -> tuple[Tensor, ...]:
+        """A tuple of tensors in, a tuple of tensors out; a rank that sends nothing may leave it out."""
         # Checked against the declared shapes, as the other rank relies on them.
         arrays = [check_tensor(self.name, element).array for element in check_list(self.name, "tensor", tensor)]
         shapes = [tuple(shape) for shape in self.send_shapes]

@@ -99,17 +99,20 @@ class Product:
 
     Attributes:
         transpose_b: whether the second matrix is ``j k`` where no attribute says so.
+        attributes: names of the attributes that say so of the first and of the second.
     """
 
     transpose_b: bool = False
+    attributes: tuple[str, str] = ("transpose_a", "transpose_b")
 
     def __call__(self, call: Call, shapes: Shapes) -> Dims | None:
         """The names of this call; none for vectors."""
         if len(shapes) < 2 or min(len(shapes[0]), len(shapes[1])) < 2:
             return None
         rank = max(len(shapes[0]), len(shapes[1]))
-        last_a = ("k", "i") if call.get("transpose_a", False) else ("i", "k")
-        last_b = ("j", "k") if call.get("transpose_b", self.transpose_b) else ("k", "j")
+        of_a, of_b = self.attributes
+        last_a = ("k", "i") if call.get(of_a, False) else ("i", "k")
+        last_b = ("j", "k") if call.get(of_b, self.transpose_b) else ("k", "j")
         batch = tuple(f"b{dim}" for dim in range(rank - 2))
         first, second = (batch[rank - len(shape) :] for shape in shapes[:2])
         # A bias has the columns of the result.

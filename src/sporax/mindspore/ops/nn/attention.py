@@ -413,15 +413,19 @@ def as_function(name: str, kind: type[Primitive], parameters: str, doc: str, res
     Args:
         name: in `sporax.mindspore.ops`.
         kind: the primitive.
-        parameters: names of inputs and settings in the function's order, ``new=old`` where they differ.
+        parameters: names of inputs and settings in the function's order, ``new=old`` where they differ; behind ``*`` those that
+            are only taken by name.
         doc: what it does.
         result: which of several results it gives.
     """
     settings, inputs = (dict(list(inspect.signature(f).parameters.items())[1:]) for f in (kind.__init__, kind.__call__))
-    old_names = {new: old or new for new, _, old in (part.partition("=") for part in parameters.split())}
+    first, _, by_name = (part.split() for part in parameters.partition("*"))
+    old_names = {new: old or new for new, _, old in (part.partition("=") for part in (*first, *by_name))}
     taken = {**settings, **inputs}
+    kinds = [inspect.Parameter.POSITIONAL_OR_KEYWORD] * len(first) + [inspect.Parameter.KEYWORD_ONLY] * len(by_name)
     signature = inspect.Signature(
-        [taken[old].replace(name=new) for new, old in old_names.items()], return_annotation="Tensor"
+        [taken[old].replace(name=new, kind=kind) for (new, old), kind in zip(old_names.items(), kinds, strict=True)],
+        return_annotation="Tensor",
     )
 
     def function(*args: Any, **kwargs: Any) -> Any:

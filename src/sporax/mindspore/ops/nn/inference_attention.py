@@ -16,6 +16,7 @@ after another; keys are gathered through the table and masked behind the length 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -59,23 +60,52 @@ def _infer_attention(
     next_tokens: int,
 ) -> Array:
     """The result in the layout of the query; `others` are the tensors of the names `present`."""
-    inputs = dict(zip(present, others, strict=True))
+    reach = sparse_mode, pre_tokens, next_tokens
+    operands = operands_of(
+        name,
+        (query, key, value),
+        dict(zip(present, others, strict=True)),
+        num_heads,
+        num_key_value_heads,
+        input_layout,
+        reach,
+    )
+    return together(_attend(*operands, scale_value), input_layout)
+
+
+def operands_of(
+    name: str,
+    tensors: tuple[Array, Array, Array],
+    inputs: Mapping[str, Array],
+    num_heads: int,
+    num_key_value_heads: int,
+    layout: str,
+    reach: tuple[int, int, int],
+) -> tuple[Array, Array, Array, Array | None, Array | None]:
+    """Query, key and value (batch, length, heads, size), the shift of the scores, and where queries may look.
+
+    Args:
+        tensors: query, key and value in `layout`.
+        inputs: masks, shifts and lengths by name.
+        reach: the mode of the mask, and how far a query looks back and forward.
+    """
+    query, key, value = tensors
     key_heads = num_key_value_heads or num_heads
-    check.only(name, num_key_value_heads=(key_heads, num_key_heads(name, query, key, input_layout, num_heads)))
-    query = apart(name, query, input_layout, num_heads)
-    key, value = (apart(name, x, input_layout, key_heads) for x in (key, value))
+    check.only(name, num_key_value_heads=(key_heads, num_key_heads(name, query, key, layout, num_heads)))
+    query = apart(name, query, layout, num_heads)
+    key, value = (apart(name, x, layout, key_heads) for x in (key, value))
     check_qkv(name, query, key, value, num_heads)
     lengths = query.shape[1], key.shape[1]
     mask = inputs.get("attn_mask")
     if mask is not None and mask.ndim == 3:  # (batch, queries, keys): the same for all heads
         mask = mask[:, None]
-    visible = allowed(name, sparse_mode, (pre_tokens, next_tokens), mask, lengths, (None, None))
+    visible = allowed(name, reach[0], reach[1:], mask, lengths, (None, None))
     visible = _within(visible, inputs.get("key_lengths"), lengths[1], -1)
     visible = _within(visible, inputs.get("query_lengths"), lengths[0], -2)
     shift = inputs.get("pse_shift")
     # MindSpore's shifts may be longer than the sequences.
     shift = None if shift is None else shift[..., : lengths[0], : lengths[1]].astype(query.dtype)
-    return together(_attend(query, key, value, shift, visible, scale_value), input_layout)
+    return query, key, value, shift, visible
 
 
 def _within(visible: Array | None, lengths: Array | None, size: int, axis: int) -> Array | None:
@@ -351,7 +381,8 @@ def _paged_dims(call: Call, shapes: Shapes) -> Dims:
     of_query = tuple({0: "b", heads: "heads"}.get(dim, f"q{dim}!") for dim in range(len(query)))
     of_cache = tuple("heads" if dim == 2 else f"c{dim}!" for dim in range(len(cache)))
     shifts = [numbered(len(shape), range(len(shape)), "s") for shape in shapes[5:]]
-    return Dims((of_query, of_cache, of_cache, ("b", "t!"), ("b",), *shifts))
+    of_lengths = "b" if shapes[4] == shapes[3][:1] else "l!"
+    return Dims((of_query, of_cache, of_cache, ("b", "t!"), (of_lengths,), *shifts))
 
 
 @operator(function="", dims=_paged_dims)
@@ -385,7 +416,9 @@ def _paged_attention(
     keys, values = (
         cache[blocks].reshape(num_sequences, length, kv_head_num, size) for cache in (key_cache, value_cache)
     )
-    seen = (jnp.arange(length) < context_lens.reshape(-1, 1))[:, None, None, :]
+    # A buffer of lengths may be longer than there are sequences.
+    lengths = context_lens.reshape(-1, 1)[:num_sequences]
+    seen = (jnp.arange(length) < lengths)[:, None, None, :]
     bias = None if shift is None else _padded(shift.astype(query.dtype), length)
     heads = query.reshape(num_sequences, 1, head_num, size)
     return _attend(heads, keys.astype(query.dtype), values.astype(query.dtype), bias, seen, scale_value).reshape(
@@ -424,8 +457,8 @@ class PagedAttention(_Paged):
         mla_v_dim: must be 0.
 
     Inputs: query (sequences, heads, size), (sequences, hidden) or (sequences, 1, hidden); key_cache and value_cache
-    (blocks, block_size, kv_heads, size); block_tables (sequences, max_blocks); context_lens (sequences,), keys that count;
-    the rest must be None.
+    (blocks, block_size, kv_heads, size); block_tables (sequences, max_blocks); context_lens, keys that count: the first numbers
+    are those of the sequences; the rest must be None.
 
     Returns the result in the shape of the query; zeros where a length is 0.
     """
