@@ -210,7 +210,7 @@ def _bernoulli_loss(p: Array, target: Array) -> Array:
 
 _bernoulli_loss.defjvps(
     lambda change, loss, p, target: (
-        change * (p - target) / jnp.maximum(p * (1 - p), max(_TINY, jnp.finfo(p.dtype).tiny))
+        change * (p - target) / jnp.maximum(p * (1 - p), max(_TINY, float(jnp.finfo(p.dtype).tiny)))
     ),
     lambda change, loss, p, target: change * jnp.log(jnp.maximum(1 - p, _TINY) / jnp.maximum(p, _TINY)),
 )
