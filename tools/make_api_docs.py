@@ -14,6 +14,7 @@ from _generated import GOLDEN, ROOT, api_facts, run, table
 import sporax.mindspore.mint
 import sporax.mindspore.ops  # noqa: F401  (fills the registries)
 from sporax.base.errors import SporaxError
+from sporax.mindspore._names.missing import Placeholder
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES
 
 PLACES = {
@@ -66,12 +67,11 @@ def offered(place: str, wanted: list[str]) -> list[str]:
 
 
 def is_there(owner: object, name: str) -> bool:
-    """Whether the attribute exists; being refused with an error of our own counts as not."""
+    """Whether the attribute exists; being refused with an error of our own, or later by a placeholder, counts as not."""
     try:
-        getattr(owner, name)
+        return not isinstance(getattr(owner, name), Placeholder)
     except (AttributeError, SporaxError):
         return False
-    return True
 
 
 def has_row(place: str, name: str) -> bool:

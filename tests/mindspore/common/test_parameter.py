@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
+from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import Parameter, ParameterTuple, Tensor, nn
 from sporax.mindspore.common.initializer import initializer
 
@@ -229,3 +230,12 @@ def test_optimizer_state_takes_over_the_marks_of_its_parameter():
     assert (weight.name, state.asnumpy().tolist()) == ("layer.weight", [0, 0])
     with pytest.raises(TypeError, match="'param_info' must be the 'param_info' of a Parameter"):
         state.param_info = 3
+
+
+def test_bools_and_fractions_are_refused_where_they_do_not_fit():
+    with pytest.raises(SporaxValueError, match="'default_input' must not be a bool"):
+        Parameter(True)
+    counter = Parameter(1, name="counter")
+    with pytest.raises(SporaxTypeError, match="'data' of dtype Float64 does not fit into it"):
+        counter.set_data(1.2)
+    assert counter.set_data(2).asnumpy() == 2

@@ -100,6 +100,13 @@ def test_children_and_parameters_can_be_inserted():
     assert names(net.get_parameters()) == ["w", "weight", "bias"]
     with pytest.raises(SporaxTypeError, match="'child_cell' must be a Cell"):
         net.insert_child_to_cell("other", 3)
+    for name in ("", "a.b", "w"):
+        with pytest.raises(SporaxKeyError, match=f"the name '{name}' is empty, contains '.', or is taken"):
+            net.insert_child_to_cell(name, nn.Dense(2, 2))
+    net.insert_child_to_cell("none", None)
+    net.insert_param_to_cell("no_parameter", None)
+    assert (net.none, net.no_parameter) == (None, None)
+    assert [path for path, _ in net.cells_and_names()] == ["", "child"]
     with pytest.raises(SporaxKeyError, match="must not be empty or contain"):
         net.insert_param_to_cell("a.b", Parameter(Tensor([1.0])))
     net.taken = 3
@@ -111,8 +118,10 @@ def test_a_cell_or_parameter_is_replaced_only_by_its_like_or_none():
     net = Net()
     with pytest.raises(SporaxTypeError, match="attribute 'first' is a Cell"):
         net.first = 3
-    with pytest.raises(SporaxTypeError, match="attribute 'own' is a Parameter"):
+    with pytest.raises(SporaxKeyError, match="attribute 'own' is a Parameter"):
         net.own = nn.Dense(2, 2)
+    with pytest.raises(SporaxKeyError, match="attribute 'first' is a Cell, not a Parameter"):
+        net.first = Parameter(Tensor([1.0]))
     net.own = Tensor([7.0])
     assert isinstance(net.own, Parameter)
     assert net.own.asnumpy() == 7
@@ -244,6 +253,13 @@ def test_compile_prepares_without_running(tensor):
     ms.set_context(mode=ms.GRAPH_MODE)
     net(x)
     assert len(ms.recompilations(net)) == 1
+
+
+def test_compile_refuses_two_parameters_of_one_name(tensor):
+    net = Net()
+    net.other = Parameter(Tensor([1.0]), name=net.own.name)
+    with pytest.raises(SporaxValueError, match="the parameters 'own' and 'other' have the same name"):
+        net.compile(tensor(3, 2))
 
 
 def test_compile_and_run_gives_what_eager_gives(tensor):

@@ -93,6 +93,13 @@ def test_table_and_update_on_the_host(optimizer):
     check_equal(run, optimizer)
 
 
+def test_adam_with_use_offload_is_moved_by_the_host():
+    losses, parameters, step, _ = train(optimizer=lambda *a, **k: nn.Adam(*a, **k, use_offload=True))
+    assert step.optimizer.target == "CPU"
+    assert {kind for name, kind in kinds(step).items() if "moment" in name} == {"pinned_host"}
+    check_equal((losses, parameters), nn.Adam)
+
+
 @pytest.fixture
 def rewritten_programs(monkeypatch):
     """The programs that steps are compiled from, after all passes."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import Tensor, nn
 
 TABLE = np.arange(10, dtype=np.float32).reshape(5, 2) - 3
@@ -128,3 +128,53 @@ def test_shared_layers_of_a_transformer_stack_start_equal():
     first, second = (list(layer.get_parameters()) for layer in stack.layers)
     assert all((a.asnumpy() == b.asnumpy()).all() and a is not b for a, b in zip(first, second, strict=True))
     assert second[0].name.startswith("layers.1.")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda bad: nn.Conv2d(3, 4, 3, pad_mode=bad),
+        lambda bad: nn.MaxPool2d(2, pad_mode=bad),
+        lambda bad: nn.AvgPool1d(2, pad_mode=bad),
+        lambda bad: nn.LRN(norm_region=bad),
+        lambda bad: nn.LRN(alpha=[bad]),
+        lambda bad: nn.RNNCell(2, 2, nonlinearity=bad),
+        lambda bad: nn.Unfold([1, 2, 2, 1], [1, 1, 1, 1], [1, 1, 1, 1], padding=bad),
+        lambda bad: nn.Unflatten(bad, (2, 2)),
+        lambda bad: nn.Unflatten(1, str(bad)),
+        lambda bad: nn.Norm(axis=str(bad)),
+        lambda bad: nn.ClipByNorm(axis=str(bad)),
+        lambda bad: nn.ReduceLogSumExp(axis=str(bad)),
+        lambda bad: nn.CrossEntropyLoss(ignore_index=bad),
+        lambda bad: nn.NLLLoss(ignore_index=bad),
+        lambda bad: nn.NLLLoss(weight=bad),
+        lambda bad: nn.MultiClassDiceLoss(weights=bad),
+        lambda bad: nn.MultiClassDiceLoss(ignore_indiex=bad),
+        lambda bad: nn.MultiMarginLoss(p=bad),
+        lambda bad: nn.Embedding(4, 2, padding_idx=bad),
+        lambda bad: nn.WithEvalCell(nn.ReLU(), None, bad),
+    ],
+)
+def test_settings_of_another_type_are_refused(make):
+    """By TypeError, as in MindSpore 2.10, which tells them from values of the right type."""
+    for bad in (1.5, [0.5]):
+        with pytest.raises(SporaxTypeError):
+            make(bad)
+
+
+def test_whether_statistics_are_of_the_batch_is_a_bool():
+    with pytest.raises(SporaxValueError, match="'use_batch_statistics' must be one of"):
+        nn.BatchNorm2d(3, use_batch_statistics="x")
+
+
+@pytest.mark.parametrize("alpha", [0.1, 2.5])
+def test_leaky_relu_of_integers_rounds_the_slope(alpha, mode):
+    values = nn.LeakyReLU(alpha)(Tensor([-3, 0, 4], ms.int32))
+    assert (values.dtype, values.asnumpy().tolist()) == (ms.int32, [0, 0, 4] if alpha < 1 else [-6, 0, 4])
+    assert nn.LeakyReLU(0.1)(Tensor([1, 5], ms.uint32)).asnumpy().tolist() == [1, 5]
+
+
+def test_focal_loss_of_fewer_labels_reads_the_first_logits():
+    logits = Tensor([[0.8, 1.4], [0.5, 0.9], [1.2, 0.9]])
+    loss = nn.FocalLoss()
+    assert loss(logits, Tensor([[1]], ms.int32)) == loss(logits[:1], Tensor([[1]], ms.int32))

@@ -10,7 +10,6 @@ import pytest
 import sporax.mindspore as ms
 from sporax.base.errors import (
     SporaxKeyError,
-    SporaxNotImplementedError,
     SporaxRuntimeError,
     SporaxTypeError,
     SporaxValueError,
@@ -289,7 +288,9 @@ def test_bad_groups_and_gradients_are_refused():
     [
         (lambda p: nn.Adam(p, beta1=1), SporaxTypeError),
         (lambda p: nn.Adam(p, beta1=1.5), SporaxValueError),
-        (lambda p: nn.Adam(p, use_offload=True), SporaxNotImplementedError),
+        (lambda p: nn.Adam(p, use_offload=True, use_lazy=True), SporaxValueError),
+        (lambda p: nn.Adam(p, use_offload=True, use_amsgrad=True), SporaxValueError),
+        (lambda p: nn.Adam(p, use_offload=1), SporaxTypeError),
         (lambda p: nn.Adam(p, use_amsgrad=True, use_lazy=True), SporaxValueError),
         (lambda p: nn.Adam(p, fast=True), SporaxTypeError),
         (lambda p: nn.SGD(p, -0.1), SporaxValueError),

@@ -83,6 +83,9 @@ class Parameter(Tensor):
         storage_format: str = "",
         device: str | None = None,
     ) -> None:
+        SporaxValueError.raise_if(
+            isinstance(default_input, bool), "Parameter", "default_input", "not be a bool", default_input
+        )
         self._take_values(default_input)
         self._named = bool(name)
         self._name = _checked_name(name)
@@ -295,9 +298,9 @@ class Parameter(Tensor):
         if isinstance(data, Tensor) and data.has_init:
             data = data.init_data()
         check_type("Parameter.set_data", "data", data, "a Tensor or a number", Tensor | int | float)
-        # A number takes the Parameter's dtype; a Tensor's is checked.
+        # A number takes the Parameter's dtype.
         array = to_array(data, None if isinstance(data, Tensor) else self.dtype)
-        self._check_dtype(array.dtype)
+        self._check_dtype(jnp.dtype("float64") if isinstance(data, float) else array.dtype)
         if not slice_shape and tuple(array.shape) != self.shape:
             raise SporaxValueError(
                 f"For 'Parameter.set_data', the shape of parameter '{self.name}' is {self.shape}, "

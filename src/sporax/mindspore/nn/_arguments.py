@@ -137,6 +137,11 @@ def one_of(layer: str, name: str, value: Any, allowed: Any) -> Any:
     return value
 
 
+def word(layer: str, name: str, value: Any, allowed: tuple[str, ...]) -> Any:
+    """`value`, one of `allowed`; SporaxTypeError for no string, SporaxValueError for another."""
+    return one_of(layer, name, check_type(layer, name, value, "a string", str), allowed)
+
+
 def ints(layer: str, name: str, value: Any, count: int, least: int = 1) -> tuple[int, ...]:
     """`count` ints >= `least`, given as one int for all, a sequence of one, or a sequence of `count`.
 

@@ -66,24 +66,28 @@ class CellTree(Generic[AnyCell]):
             if child is not None:
                 yield from child._walk(f"{prefix}.{name}" if prefix else name, seen)
 
-    def insert_child_to_cell(self, child_name: str, child_cell: AnyCell) -> None:
-        """Add a child under a name, without renaming its Parameters.
+    def insert_child_to_cell(self, child_name: str, child_cell: AnyCell | None) -> None:
+        """Add a child, or None as the place of one, under a name, without renaming its Parameters.
 
         Raises:
             SporaxTypeError: the name is not a string or the child not a Cell.
-            SporaxKeyError: the name is taken by something that is not a Cell.
+            SporaxKeyError: the name is empty, contains a dot, or is taken by something that is not a Cell.
         """
         check_type("insert_child_to_cell", "child_name", child_name, "a string", str)
-        check_type("insert_child_to_cell", "child_cell", child_cell, "a Cell", CellTree)
-        if hasattr(self, child_name) and child_name not in self._cells:
-            raise SporaxKeyError(f"For 'insert_child_to_cell', the name '{child_name}' is taken by another attribute.")
+        if not child_name or "." in child_name or (hasattr(self, child_name) and child_name not in self._cells):
+            raise SporaxKeyError(
+                f"For 'insert_child_to_cell', the name '{child_name}' is empty, contains '.', or is taken by another attribute."
+            )
+        check_type("insert_child_to_cell", "child_cell", child_cell, "a Cell or None", CellTree | None)
         # Past `__setattr__`, which would rename the child's Parameters.
         self._cells[child_name] = child_cell
         object.__setattr__(self, child_name, child_cell)
         frames.touch()
 
-    def insert_param_to_cell(self, param_name: str, param: Parameter, check_name_contain_dot: bool = True) -> None:
-        """Add a Parameter under a name, which an unnamed Parameter takes as its own.
+    def insert_param_to_cell(
+        self, param_name: str, param: Parameter | None, check_name_contain_dot: bool = True
+    ) -> None:
+        """Add a Parameter, or None as the place of one, under a name, which an unnamed Parameter takes as its own.
 
         Raises:
             SporaxKeyError: the name is empty, contains a dot, or is taken by something that is not a Parameter.
@@ -95,9 +99,9 @@ class CellTree(Generic[AnyCell]):
             )
         if param_name not in self._params and param_name in self.__dict__:
             raise SporaxKeyError(f"For 'insert_param_to_cell', the name '{param_name}' is taken by another attribute.")
-        check_type("insert_param_to_cell", "param", param, "a Parameter", Parameter)
+        check_type("insert_param_to_cell", "param", param, "a Parameter or None", Parameter | None)
         # A Parameter that the user has named keeps its name.
-        if not param._named:
+        if param is not None and not param._named:
             param.name = self._param_prefix + param_name
         self._params[param_name] = param
         object.__setattr__(self, param_name, param)

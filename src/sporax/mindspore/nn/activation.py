@@ -83,7 +83,8 @@ class LeakyReLU(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
         # As maximum (minimum), so that the derivative at 0 is the mean of both slopes, as in MindSpore.
-        return ops.maximum(x, x * self.alpha) if self.alpha <= 1 else ops.minimum(x, x * self.alpha)
+        scaled = x * (self.alpha if x.is_floating_point() else int(self.alpha))  # in the dtype of `x`
+        return ops.maximum(x, scaled) if self.alpha <= 1 else ops.minimum(x, scaled)
 
 
 class ELU(Cell):
@@ -309,9 +310,12 @@ class LRN(Cell):
         norm_region: str = "ACROSS_CHANNELS",
     ) -> None:
         super().__init__()
-        argument.one_of("LRN", "norm_region", norm_region, ("ACROSS_CHANNELS",))
+        argument.word("LRN", "norm_region", norm_region, ("ACROSS_CHANNELS",))
         self.depth_radius = argument.ints("LRN", "depth_radius", depth_radius, 1, 0)[0]
-        self.bias, self.alpha, self.beta = bias, alpha, beta
+        self.bias, self.alpha, self.beta = (
+            check_type("LRN", name, value, "float", float)
+            for name, value in (("bias", bias), ("alpha", alpha), ("beta", beta))
+        )
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, C, H, W)."""

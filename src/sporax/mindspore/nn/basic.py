@@ -123,7 +123,7 @@ class Embedding(Cell):
         self.vocab_size = argument.positive_int("Embedding", "vocab_size", vocab_size)
         self.embedding_size = argument.positive_int("Embedding", "embedding_size", embedding_size)
         self.use_one_hot = argument.boolean("Embedding", "use_one_hot", use_one_hot)
-        self.padding_idx = padding_idx
+        self.padding_idx = check_type("Embedding", "padding_idx", padding_idx, "an int", int | None, takes_bool=False)
         table = initializer(embedding_table, (vocab_size, embedding_size), dtype)
         if padding_idx is not None:
             if not 0 <= padding_idx < vocab_size:

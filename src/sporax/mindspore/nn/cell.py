@@ -15,7 +15,14 @@ from typing import Any, Self
 
 import jax
 
-from sporax.base.errors import SporaxAttributeError, SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import (
+    SporaxAttributeError,
+    SporaxError,
+    SporaxKeyError,
+    SporaxRuntimeError,
+    SporaxTypeError,
+    SporaxValueError,
+)
 from sporax.ir.graph import SEGMENT, STAGE
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import answer_missing_names, homes
@@ -175,6 +182,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these inputs without running; ``program.lower(…).as_text()`` shows the program."""
+        self.check_names()
 
         def compile_for(shapes: Mapping[int, Any]) -> None:
             values = [Tensor(shape=shapes[at], dtype=arg.dtype) if at in shapes else arg for at, arg in enumerate(args)]
@@ -342,7 +350,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
 
     def _set_parameter(self, name: str, value: Parameter) -> None:
         if name in self._cells:
-            raise SporaxTypeError(f"For '{type(self).__name__}', attribute '{name}' is a Cell, not a Parameter.")
+            raise SporaxKeyError(f"For '{type(self).__name__}', attribute '{name}' is a Cell, not a Parameter.")
         self.__dict__.pop(name, None)
         self.insert_param_to_cell(name, value)
 
@@ -351,7 +359,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
 
     def _set_cell(self, name: str, value: Cell) -> None:
         if name in self._params:
-            raise SporaxTypeError(f"For '{type(self).__name__}', attribute '{name}' is a Parameter, not a Cell.")
+            raise SporaxKeyError(f"For '{type(self).__name__}', attribute '{name}' is a Parameter, not a Cell.")
         if "shard" in value._marks and any(value is child and path != name for path, child in self._cells.items()):
             # What `self.block.shard(…)` returned: another name for a part that keeps its own.
             self._cells.pop(name, None)

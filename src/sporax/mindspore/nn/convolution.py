@@ -223,7 +223,7 @@ def checked_padding(layer: str, pad_mode: PadMode, padding: object, spatial: int
     Raises:
         SporaxTypeError, SporaxValueError: they do not.
     """
-    argument.one_of(layer, "pad_mode", pad_mode, ("same", "valid", "pad"))
+    argument.word(layer, "pad_mode", pad_mode, ("same", "valid", "pad"))
     sides = (padding,) if isinstance(padding, int) else padding
     if not isinstance(sides, tuple) or any(not isinstance(side, int) for side in sides):
         raise SporaxTypeError(f"For '{layer}', 'padding' must be an int or a tuple of ints, but got {padding!r}.")

@@ -218,7 +218,7 @@ class Unfold(Cell):
             if len(value) != 4 or value[0] != 1 or value[3] != 1 or min(value) < 1:
                 raise SporaxValueError(f"For 'Unfold', '{what}' must be [1, rows, columns, 1], but got {value}.")
         self.ksizes, self.strides, self.rates = (tuple(value[1:3]) for value in (ksizes, strides, rates))
-        self.padding = argument.one_of("Unfold", "padding", padding.lower(), ("same", "valid"))
+        self.padding = argument.word("Unfold", "padding", padding, ("same", "valid", "SAME", "VALID")).lower()
 
     def construct(self, input_x: Tensor) -> Tensor:
         """`input_x`: (N, C, H, W); gives (N, rows · columns · C, windows down, windows across)."""

@@ -31,8 +31,8 @@ class NLLLoss(LossBase):
 
     def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
-        self.weight = weight
-        self.ignore_index = ignore_index
+        self.weight = check_type("NLLLoss", "weight", weight, "a Tensor", Tensor | None)
+        self.ignore_index = check_type("NLLLoss", "ignore_index", ignore_index, "an int", int, takes_bool=False)
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`logits`: log-probabilities (N, C, …); `labels`: classes (N, …)."""
@@ -156,11 +156,13 @@ class MultiLabelSoftMarginLoss(LossBase):
 def _focal(logits: Array, labels: Array, weight: Array | None, gamma: float) -> Array:
     batch, classes = logits.shape[:2]
     log_probs = jax.nn.log_softmax(logits.reshape(batch, classes, -1), 1)
-    marks = labels.reshape(batch, labels.shape[1], -1)
+    marks = labels.reshape(*labels.shape[:2], -1)
     weights = jnp.ones((1, classes, 1), logits.dtype) if weight is None else weight[None, :, None]
     weights = jnp.broadcast_to(weights, log_probs.shape)
     if labels.shape[1] == 1:
         chosen = marks.astype(jnp.int32)
+        # Of fewer samples than logits: the first logits count, as in MindSpore's GatherD.
+        log_probs, weights = (table[: len(chosen), :, : chosen.shape[2]] for table in (log_probs, weights))
         log_probs, weights = (jnp.take_along_axis(table, chosen, 1)[:, 0] for table in (log_probs, weights))
         return jnp.mean(-((1 - jnp.exp(log_probs)) ** gamma) * log_probs * weights, 1)
     return jnp.mean(-((1 - jnp.exp(log_probs)) ** gamma) * log_probs * weights * marks, -1)
@@ -228,15 +230,15 @@ class MultiClassDiceLoss(LossBase):
     ) -> None:
         super().__init__()
         name = "MultiClassDiceLoss"
-        if weights is not None and (not isinstance(weights, Tensor) or weights.ndim != 2):
-            raise SporaxValueError(f"For '{name}', 'weights' must be a 2-D Tensor, but got {weights!r}.")
+        self.weights = check_type(name, "weights", weights, "a Tensor", Tensor | None)
+        if weights is not None and weights.ndim != 2:
+            raise SporaxValueError.must(name, "weights", "be a 2-D Tensor", f"shape {weights.shape}")
         if isinstance(activation, str):
             argument.one_of(
                 name, "activation", activation, ("softmax", "logsoftmax", "relu", "relu6", "tanh", "sigmoid")
             )
             activation = get_activation(activation)
-        self.weights = weights
-        self.ignore_indiex = ignore_indiex
+        self.ignore_indiex = check_type(name, "ignore_indiex", ignore_indiex, "an int", int | None, takes_bool=False)
         self.activation = check_type(name, "activation", activation, "a name or a Cell", Cell | None)
         self.binarydiceloss = DiceLoss()
 

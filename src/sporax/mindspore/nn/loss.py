@@ -139,7 +139,9 @@ class CrossEntropyLoss(LossBase):
         if not 0.0 <= argument.number("CrossEntropyLoss", "label_smoothing", label_smoothing) <= 1.0:
             raise SporaxValueError.must("CrossEntropyLoss", "label_smoothing", "be in [0, 1]", label_smoothing)
         self.weight = weight
-        self.ignore_index = ignore_index
+        self.ignore_index = check_type(
+            "CrossEntropyLoss", "ignore_index", ignore_index, "an int", int, takes_bool=False
+        )
         self.label_smoothing = label_smoothing
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -326,6 +328,7 @@ class MultiMarginLoss(LossBase):
         self, p: int = 1, margin: float = 1.0, reduction: Reduction = "mean", weight: Tensor | None = None
     ) -> None:
         super().__init__(reduction)
+        check_type("MultiMarginLoss", "p", p, "an int", int, takes_bool=False)
         self.p = argument.one_of("MultiMarginLoss", "p", p, (1, 2))
         self.margin = argument.number("MultiMarginLoss", "margin", margin)
         self.weight = weight

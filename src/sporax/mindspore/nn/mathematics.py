@@ -110,7 +110,7 @@ class Norm(Cell):
 
     def __init__(self, axis: int | tuple[int, ...] = (), keep_dims: bool = False) -> None:
         super().__init__()
-        self.axis = axis
+        self.axis = check_type("Norm", "axis", axis, "an int or a tuple", int | tuple | list)
         self.keep_dims = argument.boolean("Norm", "keep_dims", keep_dims)
 
     def construct(self, x: Tensor) -> Tensor:
@@ -139,7 +139,9 @@ class ClipByNorm(Cell):
 
     def __init__(self, axis: int | tuple[int, ...] | None = None) -> None:
         super().__init__()
-        self.axis = axis
+        self.axis = check_type(
+            "ClipByNorm", "axis", axis, "an int or a tuple", int | tuple | list | None, takes_bool=False
+        )
 
     def construct(self, x: Tensor, clip_norm: Any) -> Tensor:
         """`x` of any shape; `clip_norm`: a positive number or scalar Tensor."""
@@ -170,8 +172,9 @@ class Unflatten(Cell):
 
     def __init__(self, axis: int, unflattened_size: tuple[int, ...] | list[int]) -> None:
         super().__init__()
-        self.axis = axis
-        self.unflattened_size = tuple(unflattened_size)
+        self.axis = check_type("Unflatten", "axis", axis, "an int", int, takes_bool=False)
+        sizes = check_type("Unflatten", "unflattened_size", unflattened_size, "a tuple or list", tuple | list)
+        self.unflattened_size = tuple(sizes)
 
     def construct(self, input: Tensor) -> Tensor:
         """`input` whose size along `axis` is the product."""
@@ -258,6 +261,7 @@ class ReduceLogSumExp(Cell):
 
     def __init__(self, axis: int | tuple[int, ...] | list[int], keep_dims: bool = False) -> None:
         super().__init__()
+        check_type("ReduceLogSumExp", "axis", axis, "an int or a tuple", int | tuple | list, takes_bool=False)
         self.axis = tuple(axis) if isinstance(axis, list) else axis
         self.keep_dims = argument.boolean("ReduceLogSumExp", "keep_dims", keep_dims)
 

@@ -249,7 +249,9 @@ class _BatchNorm(Cell):
         self.momentum = argument.number(name, "momentum", momentum)
         if not 0 <= self.momentum <= 1:
             raise SporaxValueError.must(name, "the 'momentum'", "be a number in range [0, 1]", momentum)
-        self.use_batch_statistics = use_batch_statistics
+        self.use_batch_statistics = argument.one_of(
+            name, "use_batch_statistics", use_batch_statistics, (True, False, None)
+        )
         self.channels_last = data_format == "NHWC"
 
         def statistic(init: Any, attribute: str, trained: bool) -> Parameter:

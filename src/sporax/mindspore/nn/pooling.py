@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
@@ -32,9 +32,8 @@ class _Windowed(Cell):
         name = type(self).__name__
         self.kernel_size: Any = self._sizes("kernel_size", kernel_size)
         self.stride: Any = self._sizes("stride", stride)
-        if not isinstance(pad_mode, str) or pad_mode.lower() not in ("same", "valid", "pad"):
-            raise SporaxValueError(f"For '{name}', 'pad_mode' must be 'same', 'valid' or 'pad', but got '{pad_mode}'.")
-        self.pad_mode: Any = pad_mode.lower()
+        check_type(name, "pad_mode", pad_mode, "a string", str)
+        self.pad_mode: Any = argument.one_of(name, "pad_mode", pad_mode.lower(), ("same", "valid", "pad"))
         self.padding = argument.ints(name, "padding", padding, self.spatial, 0)
         if self.pad_mode != "pad" and any(self.padding):
             raise SporaxValueError(

@@ -254,7 +254,7 @@ class RNN(_Recurrent):
     @taking(_Recurrent.__init__, before="has_bias")
     def __init__(self, *, nonlinearity: str = "tanh", **settings: Any) -> None:
         # Before the base class, which makes weights by the mode.
-        object.__setattr__(self, "mode", argument.one_of("RNN", "nonlinearity", nonlinearity, ("tanh", "relu")))
+        object.__setattr__(self, "mode", argument.word("RNN", "nonlinearity", nonlinearity, ("tanh", "relu")))
         super().__init__(**settings)
 
 
@@ -327,4 +327,4 @@ class RNNCell(_RecurrentCell):
     @taking(_RecurrentCell.__init__, before="dtype")
     def __init__(self, *, nonlinearity: str = "tanh", **settings: Any) -> None:
         super().__init__(**settings)
-        self.mode = argument.one_of("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))
+        self.mode = argument.word("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))

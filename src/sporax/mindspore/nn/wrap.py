@@ -63,7 +63,7 @@ class WithEvalCell(Cell):
         super().__init__(auto_prefix=False)
         self._network = network
         self._loss_fn = loss_fn
-        self.add_cast_fp32 = add_cast_fp32
+        self.add_cast_fp32 = check_type("WithEvalCell", "add_cast_fp32", add_cast_fp32, "a bool", bool)
 
     def construct(self, data: Any, label: Any) -> tuple[Any, Any, Any]:
         """Loss, outputs and labels of one batch."""

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type, did_you_mean
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type, did_you_mean
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -43,7 +43,7 @@ class Adam(Optimizer):
         use_nesterov: use beta1 · m + (1 - beta1) · g in place of m.
         use_amsgrad: use the largest v so far (Reddi et al. 2018).
         use_lazy: rows of sparse tables without gradient stay as they are; see `LazyAdam`. Not with `use_amsgrad`.
-        use_offload: refused; there is no state on the host yet.
+        use_offload: state stays on the host, which moves the Parameters: `target` is "CPU". Not with the other two.
     """
 
     slots: tuple[str, ...] = ("moment1", "moment2")
@@ -69,11 +69,13 @@ class Adam(Optimizer):
             if name not in ("use_lazy", "use_offload"):
                 names = signature(Adam.__init__).parameters
                 raise SporaxTypeError(f"For 'Adam', there is no argument '{name}'.{did_you_mean(name, names)}")
-            if value and use_amsgrad:
-                raise SporaxValueError(f"For 'Adam', '{name}' and 'use_amsgrad' can not both be True.")
-        if kwargs.get("use_offload", False):
-            raise SporaxNotImplementedError("For 'Adam', 'use_offload' is not offered; the state stays on the device.")
-        self.lazy_rows = argument.boolean("Adam", "use_lazy", kwargs.get("use_lazy", type(self).lazy_rows))
+            if argument.boolean("Adam", name, value) and use_amsgrad:
+                words = "For lazy Adam and Adam with offload, there is no parameter named 'use_amsgrad'"
+                raise SporaxValueError(f"{words}, but '{name}' is True, too.")
+        self.lazy_rows = kwargs.get("use_lazy", type(self).lazy_rows)
+        offloads = kwargs.get("use_offload", False)
+        if offloads and self.lazy_rows:
+            raise SporaxValueError("For 'Adam', 'use_lazy' and 'use_offload' can not both be True.")
         take_betas(self, "Adam", beta1, beta2, eps)
         argument.boolean("Adam", "use_locking", use_locking)
         self.use_nesterov = argument.boolean("Adam", "use_nesterov", use_nesterov)
@@ -84,6 +86,8 @@ class Adam(Optimizer):
         self.slots = ("moment1", "moment2", "vhat") if use_amsgrad else Adam.slots
         for slot in self.slots:
             self.add_slot(slot)
+        if offloads:
+            self.target = "CPU"
 
     def prepare(self) -> Any:
         """Raise the powers of beta; gives the factor of the learning rate."""

@@ -84,7 +84,7 @@ def limited(x: Array, low: Any, high: Any) -> Array:
 def magnitude(x: Array) -> Array:
     """The absolute value, with gradient 0 at 0."""
     # JAX's gradient of |x| at 0 depends on the dtype; x · sign(x) gives 0, as MindSpore.
-    return jnp.abs(x) if jnp.iscomplexobj(x) or not jnp.issubdtype(x.dtype, jnp.inexact) else x * jnp.sign(x)
+    return jnp.abs(x) if jnp.iscomplexobj(x) or x.dtype == jnp.bool_ else x * jnp.sign(x)
 
 
 def _of_one_type(x: Array, y: Any) -> tuple[Array, Array]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -257,7 +258,8 @@ def _one_hot(indices: check.Int, depth: int, on_value: Operand, off_value: Opera
     where = check.axis("OneHot", axis, indices.ndim + 1)
     SporaxValueError.raise_if(depth < 0, "OneHot", "depth", "be >= 0", depth)
     # Ones and zeros of different dtypes meet as operands of any operator.
-    on, off = promote.pair("OneHot", on_value, off_value)
+    # They have no gradient, as in MindSpore.
+    on, off = map(jax.lax.stop_gradient, promote.pair("OneHot", on_value, off_value))
     classes = jnp.arange(depth, dtype=indices.dtype)
     # One dim of size `depth`, all others 1, for the comparison by broadcasting.
     spread = [-1 if dim == where else 1 for dim in range(indices.ndim + 1)]

@@ -34,9 +34,13 @@ Index = tuple[Any, ...]
 def scattered(target: Array, index: Index, updates: Array, how: str) -> Array:
     """`target` with `updates` worked into ``target[index]``; `how` is one of the seven words."""
     place = target.at[index]
-    if how in ("set", "add"):
+    if how == "set":
+        return (overwritten if jnp.issubdtype(target.dtype, jnp.inexact) else _integers_overwritten)(
+            target, updates.astype(target.dtype), *index
+        )
+    if how == "add":
         # "drop", as JAX's default for updates may clamp; MindSpore leaves such updates out.
-        return getattr(place, how)(updates, mode="drop")
+        return place.add(updates, mode="drop")
     if how == "sub":
         # There is no subtraction in JAX's scatter.
         return place.add(-updates, mode="drop")
@@ -48,6 +52,23 @@ def scattered(target: Array, index: Index, updates: Array, how: str) -> Array:
         return target * combined if how == "mul" else combined
     # Integers divide towards zero, as MindSpore's do; `//` would round down.
     return _quotient(target, combined) if jnp.issubdtype(target.dtype, jnp.integer) else target / combined
+
+
+@jax.custom_jvp
+def overwritten(target: Array, updates: Array, *index: Array) -> Array:
+    """`target` with `updates` at ``target[index]``: of several for one place, which all have its gradient, one wins."""
+    return target.at[index].set(updates, mode="drop")
+
+
+@overwritten.defjvp
+def _overwritten_jvp(primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+    # As in MindSpore. JAX gives the gradient to the winner alone.
+    target, _, *index = primals
+    stays = jnp.ones(target.shape, bool).at[tuple(index)].set(False, mode="drop")
+    return overwritten(*primals), jnp.where(stays, tangents[0], 0).at[tuple(index)].add(tangents[1], mode="drop")
+
+
+_integers_overwritten = with_slope_of("integer_set_at", overwritten, overwritten)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

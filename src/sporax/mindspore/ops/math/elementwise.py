@@ -219,6 +219,12 @@ def _unary(
 
 _ROUNDING_DOC = "; integers stay as they are."
 
+
+def _rounding(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Rounding, whose gradient is 0, of integers, too: there a bitwise operation ends it."""
+    return lambda array: function(array) if jnp.issubdtype(array.dtype, jnp.inexact) else array | array
+
+
 # primitive, function on arrays, names of function and methods, dtype conversion, what it computes
 for _row in (
     ("Abs", extremes.magnitude, "abs,absolute", _same, "Absolute value; its gradient at 0 is 0."),
@@ -246,9 +252,9 @@ for _row in (
     ("Erf", jax.lax.erf, "erf", promote.inexact, "Error function."),
     ("Erfc", jax.lax.erfc, "erfc", promote.inexact, "One minus the error function, exact for large inputs."),
     ("Erfinv", jax.lax.erf_inv, "erfinv", promote.inexact, "Inverse of the error function."),
-    ("Floor", jnp.floor, "floor", _same, "Largest whole number not above" + _ROUNDING_DOC),
-    ("Ceil", jnp.ceil, "ceil", _same, "Smallest whole number not below" + _ROUNDING_DOC),
-    ("Trunc", jnp.trunc, "trunc", _same, "Whole part" + _ROUNDING_DOC),
+    ("Floor", _rounding(jnp.floor), "floor", _same, "Largest whole number not above" + _ROUNDING_DOC),
+    ("Ceil", _rounding(jnp.ceil), "ceil", _same, "Smallest whole number not below" + _ROUNDING_DOC),
+    ("Trunc", _rounding(jnp.trunc), "trunc", _same, "Whole part" + _ROUNDING_DOC),
     ("Rint", jnp.rint, "rint", promote.inexact, "Nearest whole number, halves to even."),
     ("LogicalNot", jnp.logical_not, "logical_not", _same, "Whether the input is false (zero)."),
     ("IsFinite", jnp.isfinite, "isfinite", promote.inexact, "Whether elements are neither infinite nor NaN."),
@@ -267,7 +273,7 @@ def sqrt(x: Array) -> Array:
 @operator("Round()", method="round", mint="round")
 def round(input: Array, decimals: int = 0) -> Array:
     """The nearest number with so many decimals, halves to even; integers stay as they are."""
-    return jnp.round(input, decimals)
+    return _rounding(jnp.positive)(jnp.round(input, decimals))
 
 
 def _chosen(name: str, condition: Array, input: Any, other: Any) -> Array:

@@ -19,7 +19,7 @@ import jax.scipy
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.elementwise_table import pointwise
 from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
@@ -35,13 +35,39 @@ def _special(name: str) -> Callable[..., Array]:
     return compute
 
 
+def _i0(x: Array) -> Array:
+    """The Bessel function, whose gradient at 0 is 0; with JAX's |x| it would be 1."""
+    return jnp.exp(extremes.magnitude(x)) * jax.scipy.special.i0e(x)
+
+
+@jax.custom_jvp
+def _xlogy(x: Array, y: Array) -> Array:
+    return jax.scipy.special.xlogy(x, y)
+
+
+_xlogy.defjvps(
+    # Where the result is 0 for both it has no slope, as in MindSpore.
+    lambda change, result, x, y: change * jnp.where((x == 0) & (y == 0), 0, jnp.log(y)),
+    lambda change, result, x, y: change * (x / y),
+)
+
+
+@jax.custom_jvp
+def _logit(x: Array) -> Array:
+    return jnp.log(x / (1 - x))
+
+
+# Infinite at 0 and 1; NaN beyond, where there is no value.
+_logit.defjvps(lambda change, result, x: change * jnp.where((x < 0) | (x > 1), jnp.nan, 1 / (x * (1 - x))))
+
+
 # primitive, function on arrays, names of function and methods, mint, what it computes
 for _primitive, _compute, _names, _mint, _doc in (
-    ("BesselI0", _special("i0"), "bessel_i0", "", "Modified Bessel function of the first kind, order 0."),
+    ("BesselI0", _i0, "bessel_i0", "", "Modified Bessel function of the first kind, order 0."),
     ("BesselI0e", _special("i0e"), "bessel_i0e", "", "exp(-|x|) times the modified Bessel function of order 0."),
     ("BesselI1", _special("i1"), "bessel_i1", "", "Modified Bessel function of the first kind, order 1."),
     ("BesselI1e", _special("i1e"), "bessel_i1e", "", "exp(-|x|) times the modified Bessel function of order 1."),
-    (None, _special("i0"), "i0", "", "Modified Bessel function of the first kind, order 0."),
+    (None, _i0, "i0", "", "Modified Bessel function of the first kind, order 0."),
     ("Lgamma", jax.lax.lgamma, "lgamma", "", "Logarithm of the absolute value of the gamma function."),
     ("Digamma", jax.lax.digamma, "digamma", "", "Derivative of `lgamma`."),
     (None, jnp.exp2, "exp2", "exp2", "2 to the power of the input."),
@@ -71,7 +97,7 @@ def logit(input: Array, eps: float | None = None) -> Array:
     """
     check.floating("Logit", input=input)
     values = input if eps is None or eps < 0 else jnp.clip(input, eps, 1 - eps)
-    return jnp.log(values / (1 - values))
+    return _logit(values)
 
 
 other_form(logit, "Logit(eps)", eps=-1.0)
@@ -106,7 +132,7 @@ pointwise(
     function="zeta", parameters=("input", "other"),
 )  # fmt: skip
 pointwise(
-    "Xlogy", _special("xlogy"), "input · log(other), and 0 where input is 0.",
+    "Xlogy", _xlogy, "input · log(other), and 0 where input is 0.",
     function="xlogy", parameters=("input", "other"), method="xlogy", mint="xlogy",
 )  # fmt: skip
 pointwise(

@@ -145,20 +145,24 @@ quantile = _quantile("quantile", jnp.quantile)
 nanquantile = _quantile("nanquantile", jnp.nanquantile)
 
 
-def _ignoring_nan(name: str, function: Callable[..., Array], doc: str, mint: str) -> Any:
+def _ignoring_nan(name: str, function: Callable[..., Array], doc: str, own: str, mint: str = "") -> Any:
     def kernel(input: Array, axis: Axes = None, keepdims: bool = False, *, dtype: DType | None = None) -> Array:
         check.tensor(name, input=input)
         values = input if dtype is None else input.astype(dtype.np_dtype)
         return function(values, axis=check.axes(name, axis, input.ndim), keepdims=keepdims)
 
     kernel.__name__, kernel.__doc__ = name, doc
-    return operator(function=name, method=name, mint=mint)(kernel)
+    return operator(function=own, method=own, mint=mint)(kernel)
 
 
-nansum = _ignoring_nan(
-    "nansum", jnp.nansum, "Sum over `axis` of what is not NaN.", "nansum(dim=axis, keepdim=keepdims)"
-)
-nanmean = _ignoring_nan("nanmean", jnp.nanmean, "Mean over `axis` of what is not NaN.", "")
+def _nansum(values: Array, **settings: Any) -> Array:
+    # Integers keep their dtype, as in MindSpore; `mint` adds in 64 bits.
+    return jnp.nansum(values, **settings, dtype=None if values.dtype == jnp.bool_ else values.dtype)
+
+
+nansum = _ignoring_nan("nansum", _nansum, "Sum over `axis` of what is not NaN.", "nansum")
+_ignoring_nan("nansum", jnp.nansum, "Sum over `axis` of what is not NaN.", "", "nansum(dim=axis, keepdim=keepdims)")
+nanmean = _ignoring_nan("nanmean", jnp.nanmean, "Mean over `axis` of what is not NaN.", "nanmean")
 
 
 @operator(function="std_mean")

@@ -18,7 +18,7 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core import check, extremes
+from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import ImageFormat, known, pair
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator
 from sporax.mindspore.ops.nn.window_dims import POOLING
@@ -41,20 +41,19 @@ def _by_cells(x: Array, goal: Sequence[int], reduce: Callable[..., Array]) -> Ar
     return x
 
 
-def _adaptive_image(name: str, x: Array, output_size: Any, reduce: Callable[..., Array]) -> Array:
-    """Pooling of images of any dtype to a given output size."""
+def _goal_of_image(name: str, x: Array, output_size: Any) -> list[int]:
+    """Height and width after pooling an image of any dtype."""
     check.rank(name, (3, 4), x=x)
     sizes = (output_size,) * 2 if isinstance(output_size, int) or output_size is None else output_size
     if len(sizes) != 2 or min(size for size in (*sizes, 1) if size is not None) < 1:
         raise SporaxValueError(f"For '{name}', 'output_size' must be one or two sizes >= 1, but got {output_size}.")
-    goal = [length if target is None else target for target, length in zip(sizes, x.shape[-2:], strict=True)]
-    return _by_cells(x, goal, reduce)
+    return [length if target is None else target for target, length in zip(sizes, x.shape[-2:], strict=True)]
 
 
 @operator(function="adaptive_avg_pool2d", mint="nn.functional.adaptive_avg_pool2d")
 def adaptive_avg_pool2d(input: Array, output_size: Sizes) -> Array:
     """Means that bring height and width to `output_size`; None keeps a size."""
-    return _adaptive_image("adaptive_avg_pool2d", input, output_size, jnp.mean)
+    return _by_cells(input, _goal_of_image("adaptive_avg_pool2d", input, output_size), jnp.mean)
 
 
 @operator(function="adaptive_max_pool2d")
@@ -63,8 +62,9 @@ def adaptive_max_pool2d(input: Array, output_size: Sizes, return_indices: bool =
 
     With `return_indices` also where they are: int64 positions in the flattened image.
     """
-    values = _adaptive_image("adaptive_max_pool2d", input, output_size, extremes.largest)
-    return (values, _with_positions(input, values.shape[-2:])[1]) if return_indices else values
+    # The first of equal maxima has the gradient, as in MindSpore.
+    values, positions = _with_positions(input, _goal_of_image("adaptive_max_pool2d", input, output_size))
+    return (values, positions) if return_indices else values
 
 
 def _goal(name: str, x: Array, output_size: Any, dims: int) -> tuple[int, ...]:

@@ -198,14 +198,31 @@ other_form(
 )
 
 
+_TINY = 1e-12
+"""What MindSpore puts in place of smaller probabilities, so that logarithms and slopes stay finite at 0 and 1."""
+
+
+@jax.custom_jvp
+def _bernoulli_loss(p: Array, target: Array) -> Array:
+    """Cross entropy of the probabilities `p` with the probabilities `target`, element by element."""
+    return -(target * jnp.log(jnp.maximum(p, _TINY)) + (1 - target) * jnp.log(jnp.maximum(1 - p, _TINY)))
+
+
+_bernoulli_loss.defjvps(
+    lambda change, loss, p, target: (
+        change * (p - target) / jnp.maximum(p * (1 - p), max(_TINY, float(jnp.finfo(p.dtype).tiny)))
+    ),
+    lambda change, loss, p, target: change * jnp.log(jnp.maximum(1 - p, _TINY) / jnp.maximum(p, _TINY)),
+)
+
+
 @operator("BinaryCrossEntropy(reduction)", function="", mint="nn.functional.binary_cross_entropy")
 def _binary_cross_entropy_primitive(
     input: Array, target: Array, weight: Array | None = None, reduction: Reduction = "mean"
 ) -> Array:
     """Cross entropy of the probabilities `input` with the probabilities `target`, each element times `weight`."""
     check_equal_shapes("BinaryCrossEntropy", input, target)
-    tiny = 1e-12  # logarithms stay finite at 0 and 1, as MindSpore's do
-    loss = -(target * jnp.log(jnp.maximum(input, tiny)) + (1 - target) * jnp.log(jnp.maximum(1 - input, tiny)))
+    loss = _bernoulli_loss(input, target)
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
@@ -255,8 +272,11 @@ def _kl_div(logits: Array, labels: Array, reduction: str) -> Array:
 
 @operator("KLDivLoss(reduction)", function="kl_div")
 def kl_div(logits: Array, labels: Array, reduction: Literal["none", "mean", "batchmean", "sum"] = "mean") -> Array:
-    """Divergence (Kullback & Leibler 1951) of the distribution `labels` from the one whose logarithm is `logits`."""
-    return _kl_div(logits, labels, reduction)
+    """Divergence (Kullback & Leibler 1951) of the distribution `labels` from the one whose logarithm is `logits`.
+
+    As in MindSpore, `labels` has no gradient.
+    """
+    return _kl_div(logits, jax.lax.stop_gradient(labels), reduction)
 
 
 @operator(function="", mint="nn.functional.kl_div")
