@@ -25,8 +25,8 @@ from sporax.runtime.state import frames
 # Longer lists would hide the message.
 _MOST_NAMES = 10
 _OF_ONE_RANK = (
-    ", as if it were the slice that one rank holds (load_distributed_checkpoint or transform_checkpoints, with the strategy file, "
-    "make what this job needs)"
+    ", as if it were the slice that one rank holds (load_distributed_checkpoint or transform_checkpoints, with the strategy "
+    "file, make what this job needs)"
 )
 
 

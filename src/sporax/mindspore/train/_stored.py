@@ -332,7 +332,7 @@ def _summed(text: str) -> str:
 
 
 class LayoutDocument(Struct, frozen=True):
-    """What a rank's file says of itself: whose it is, among how many, the mark of the save, its slices by key; the CRC-32 of that.
+    """What a rank's file says of itself: whose it is, among how many, the mark of the save, its slices by key; and the CRC-32.
 
     Files of earlier versions have no sum.
     """

@@ -230,7 +230,8 @@ def open_ranks(
         files = slices.files if slices else {r: open_checkpoint(where, p, verify=verify) for r, p in found.items()}
         if slices is None and (placing := [str(file.path) for file in files.values() if LAYOUT in file.metadata]):
             raise SporaxValueError(
-                f"For '{where}', all files must say what they hold or none, but '{found[min(found)]}' does not and {placing[:3]} do."
+                f"For '{where}', all files must say what they hold or none, but '{found[min(found)]}' does not, and "
+                f"{placing[:3]} do."
             )
         checkpoint = ShardedCheckpoint(where, strategy, files, slices)
     if checkpoint is None or (missing and not checkpoint.describes_itself):
