@@ -438,6 +438,16 @@ def test_nothing_is_loaded_when_something_does_not_fit() -> None:
     assert all((value == 0).all() for value in contents(net))
 
 
+def test_a_slice_of_another_job_names_what_puts_slices_together() -> None:
+    net = make_net(0.0)
+    for shape, looks_so in (((1, 2), True), ((2, 2), True), ((2, 3), False), ((1, 4, 1), False)):
+        wrong = {"1.weight": Parameter(Tensor(np.ones(shape, np.float32)), name="1.weight")}
+        with pytest.raises(RuntimeError, match=r"'1.weight' has shape \(2, 4\), but '1.weight' has ") as caught:
+            load_param_into_net(net, wrong)
+        assert ("load_distributed_checkpoint or transform_checkpoints" in str(caught.value)) is looks_so
+    assert all((value == 0).all() for value in contents(net))
+
+
 def test_what_was_not_loaded_is_said() -> None:
     net = make_net(0.0)
     some = {"0.weight": next(iter(make_net(1.0).get_parameters())), "other": Parameter(Tensor([1.0]), name="other")}

@@ -41,7 +41,7 @@ def first_pass(iterators_before: int) -> Pass:
     """
     shared = config.get_seed()
     if config.is_seed_set() or not iterators_before:
-        return Pass(shared, shared)
+        return Pass(shared, shared, step=int(not config.is_seed_set()))
     fresh = np.random.SeedSequence((shared, iterators_before)).generate_state(1, np.uint32)[0]
     return Pass(int(fresh), shared)
 

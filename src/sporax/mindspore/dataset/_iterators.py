@@ -11,6 +11,7 @@ dimension of an array may differ from row to row.
 from __future__ import annotations
 
 import abc
+import dataclasses
 import importlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -199,7 +200,7 @@ class RowIterator(abc.ABC):
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-        self._first = Pass(state["seed"], state["shared_seed"])
+        self._first = dataclasses.replace(self._first, seed=state["seed"], shared_seed=state["shared_seed"])
         self._epoch, self._row = state["epoch"], state["row"]
 
     def _reset(self, step: int, dataset_size: int) -> None:

@@ -1,4 +1,4 @@
-"""Random numbers of the pipeline, all counted rather than drawn from one running stream.
+"""Random numbers of the pipeline, all counted rather than drawn from one running stream; orders of rows are in `_shuffles`.
 
 A number depends only on (seed, pass over the data, operation, row), never on who asks first. So threads, worker
 processes and an iterator restored in mid-epoch all see the same data, and shards that share a seed share a permutation.
@@ -29,6 +29,8 @@ class Pass:
         epoch: number of the iterator's epoch, which repeats within it do not change.
         patch: which part of images split into patches it reads.
         rank: whose share it reads, where this process reads the shares of all ranks.
+        step: what a pass adds to the seed where MindSpore asks for it again: 0 where the user has set it.
+        records: it reads MindRecord files, which MindSpore shuffles in a way of their own.
         readings: what the passes for all patches read together; None where there is one.
     """
 
@@ -38,6 +40,8 @@ class Pass:
     epoch: int = 0
     patch: int = 0
     rank: int = 0
+    step: int = 1
+    records: bool = False
     readings: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     def at(self, index: int) -> Pass:

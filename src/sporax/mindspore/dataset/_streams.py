@@ -441,19 +441,6 @@ def mapped(rows: Iterator[Row], function: Callable[[Block, Indices], Block], in_
     return in_order(enumerate(rows), functools.partial(on_row, function))
 
 
-def shuffled(rows: Iterator[Row], buffer_size: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Rows through a buffer: each step gives a random one of it and refills its place."""
-    # Same algorithm as `buffer_order`, so tables and flows have the same order.
-    buffer = list(itertools.islice(rows, buffer_size))
-    for row in rows:
-        place = int(rng.integers(len(buffer)))
-        yield buffer[place]
-        buffer[place] = row
-    # What is left has met no draw yet.
-    rng.shuffle(buffer)
-    yield from buffer
-
-
 def batched(
     rows: Iterator[Row], size_of: Callable[[int], int], drop_remainder: bool, collate: Callable[[Block, int], Block],
     in_order: InOrder,
@@ -483,18 +470,3 @@ def zipped(parts: Sequence[Iterator[Row]]) -> Iterator[Row]:
         for row in group:
             wide.update(row)
         yield wide
-
-
-def buffer_order(size: int, buffer_size: int, rng: np.random.Generator) -> Indices:
-    """The order in which a shuffle buffer lets the rows 0 … size-1 out, without holding the rows."""
-    if buffer_size >= size:
-        # A buffer that holds all rows is a plain permutation.
-        return rng.permutation(size)
-    # All draws at once: one call of the generator instead of one per row.
-    slots = rng.integers(0, buffer_size, size - buffer_size).tolist()
-    buffer = list(range(buffer_size))
-    order = []
-    for number, place in enumerate(slots, start=buffer_size):
-        order.append(buffer[place])
-        buffer[place] = number
-    return np.array(order + rng.permutation(buffer).tolist(), np.int64)

@@ -29,6 +29,7 @@ from sporax.mindspore.dataset._checks import (
     type_error,
 )
 from sporax.mindspore.dataset._random import Pass
+from sporax.mindspore.dataset._shuffles import drawn, shuffled, shuffled_by_file
 from sporax.runtime.session import SESSION
 
 Order = NDArray[np.int64]
@@ -189,21 +190,20 @@ class RandomSampler(BuiltinSampler):
         self.replacement: bool = _check(where, "replacement", replacement, bool, called="a boolean value")
         super().__init__(num_samples)
         self.shuffle = _check(where, "shuffle", shuffle, Shuffle, called="valid shuffle mode")
+        self.afresh = False
+        """Whether a pass does not go on from the order of the one before: below a DistributedSampler."""
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         if self.shuffle not in _GLOBAL:
             assert labels is not None  # numbers of files, see `select_sampler`
-            # Shared: files are permuted before they are split into shards.
-            rng = run.shuffler(shared=True)
-            groups = [np.flatnonzero(labels == file) for file in np.unique(labels)]
-            if self.shuffle is Shuffle.FILES:
-                groups = [groups[i] for i in rng.permutation(len(groups))]
-            else:
-                groups = [rng.permutation(group) for group in groups]
-            return np.concatenate(groups) if groups else np.arange(0)
-        rng = run.shuffler()
+            # Shared: files are permuted before they are split into shards, and then from their own order in each pass.
+            seed, index = (run.shared_seed + run.index, 0) if self.afresh else (run.shared_seed, run.index)
+            within = self.shuffle is Shuffle.INFILE
+            return shuffled_by_file(np.bincount(labels).tolist(), seed + 1, index, within=within)
         # As many draws as rows; `num_samples` truncates them later.
-        return rng.integers(0, num_rows, num_rows) if self.replacement else rng.permutation(num_rows)
+        if self.replacement:
+            return drawn(num_rows, num_rows, run.seed + run.index)
+        return shuffled(num_rows, run.seed + run.records, run.index, records=run.records)
 
 
 class DistributedSampler(BuiltinSampler):
@@ -236,14 +236,19 @@ class DistributedSampler(BuiltinSampler):
         self.num_shards, self.shard_id = self.shards = shards
         self.shuffle = self._draws = shuffle is True or shuffle in _GLOBAL
         if shuffle in (Shuffle.FILES, Shuffle.INFILE):
-            self.add_child(RandomSampler(shuffle=Shuffle(shuffle)))
+            order = RandomSampler(shuffle=Shuffle(shuffle))
+            order.afresh = True
+            self.add_child(order)
         if self.offset >= self.num_shards:
             words = f"DistributedSampler: offset must be no more than num_shards({self.num_shards}), but got {offset}"
             raise in_words(SporaxRuntimeError, where, words)
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         # Shared: all ranks must use one permutation to have different rows.
-        permutation = run.shuffler(shared=True).permutation(num_rows) if self.shuffle else np.arange(num_rows)
+        seed, index = run.shared_seed + 1, run.index
+        # Of MindRecord files each pass begins with their own order.
+        seed, index = (seed + index, 0) if run.records else (seed, index)
+        permutation = shuffled(num_rows, seed, index, records=run.records) if self.shuffle else np.arange(num_rows)
         own = self.num_shards, self.shard_id
         count, shard = self.shards.of_rank(run.rank) if isinstance(self.shards, SharesOfAll) else own
         if self.offset >= 0:
@@ -301,7 +306,8 @@ class SubsetRandomSampler(SubsetSampler):
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         # Permuted after the check of the row numbers.
-        return run.shuffler().permutation(super()._order(num_rows, run, labels))
+        rows = super()._order(num_rows, run, labels)
+        return rows[shuffled(len(rows), run.seed, run.index, step=run.step)]
 
 
 class WeightedRandomSampler(BuiltinSampler):

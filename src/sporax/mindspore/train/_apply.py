@@ -24,6 +24,10 @@ from sporax.runtime.state import frames
 
 # Longer lists would hide the message.
 _MOST_NAMES = 10
+_OF_ONE_RANK = (
+    ", as if it were the slice that one rank holds (load_distributed_checkpoint or transform_checkpoints, with the strategy "
+    "file, make what this job needs)"
+)
 
 
 def load_param_into_net(
@@ -149,7 +153,8 @@ def _check_fit(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any], 
         shape = source.shape if stored is None else stored.full_shape
         # A file in slices has no dimensions that could be dropped.
         if not _same_shape(target.shape, shape) or (stored is not None and shape != target.shape):
-            problems.append(f"'{target.name}' has shape {target.shape}, but '{name}' has {shape}")
+            hint = _OF_ONE_RANK if stored is None and _divides(shape, target.shape) else ""
+            problems.append(f"'{target.name}' has shape {target.shape}, but '{name}' has {shape}{hint}")
         elif source.dtype != target.dtype:
             is_converted = any(
                 {source.dtype, target.dtype} <= {*kinds} for kinds in (dtypes.float_type, dtypes.int_type)
@@ -165,6 +170,10 @@ def _check_fit(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any], 
         )
     if converted:
         warnings.warn(f"For 'load_param_into_net', values were converted: {_listed(converted)}.", stacklevel=3)
+
+
+def _divides(part: tuple[int, ...], full: tuple[int, ...]) -> bool:
+    return len(part) == len(full) and all(size and length % size == 0 for size, length in zip(part, full, strict=True))
 
 
 def _same_shape(expected: tuple[int, ...], actual: tuple[int, ...]) -> bool:

@@ -12,7 +12,7 @@ uses it reads the blocks of this process's devices. Whoever looks at the values 
 Files in slices: a rank writes of each Parameter what it holds into a file of its own, next to those of the other ranks. Such
 a file carries whose it is and the places of its blocks (`sporax.runtime.storage.slices`)::
 
-    {"rank": 1, "ranks": 4, "mark": "3_120", "slices": {"fc.weight": ["fc.weight", [64, 32], [16, 0], 2774911032]}}
+    {"rank": 1, "ranks": 4, "mark": "3_120", "slices": {"fc.weight": ["fc.weight", [64, 32], [16, 0], 2774911032]}, "sum": "…"}
 
 One that holds one block of a Parameter has it under the Parameter's own name, as MindSpore's tools expect; more than one are
 called ``name@first,index``.
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -319,16 +320,28 @@ def write_rank_file(
 def layout_writer(rank: int, num_ranks: int, mark: str, slices: Mapping[str, Slice]) -> Callable[..., dict[str, str]]:
     """The `metadata` of `write_stream` for a file with these slices, by key; their values are not looked at."""
     facts = {"rank": rank, "ranks": num_ranks, "mark": mark}
-    return lambda checksums: {LAYOUT: json.dumps({**facts, "slices": placed(slices, checksums)})}
+    return lambda checksums: {LAYOUT: _summed(json.dumps({**facts, "slices": placed(slices, checksums)}))}
+
+
+_SUM = ', "sum": "'
+
+
+def _summed(text: str) -> str:
+    """A document with its own CRC-32 at its end: a changed place would give values to other rows."""
+    return f'{text[:-1]}{_SUM}{zlib.crc32(text.encode()):08x}"}}'
 
 
 class LayoutDocument(Struct, frozen=True):
-    """What a rank's file says of itself: whose it is, among how many, the mark of the save, and its slices by key."""
+    """What a rank's file says of itself: whose it is, among how many, the mark of the save, its slices by key; and the CRC-32.
+
+    Files of earlier versions have no sum.
+    """
 
     rank: int
     ranks: int
     mark: str
     slices: dict[str, SliceEntry]
+    sum: str = ""
 
 
 def open_rank_files(where: str, path: Path, others: Iterable[Path] = (), *, verify: bool = False) -> SliceSource | None:
@@ -349,22 +362,35 @@ def open_rank_files(where: str, path: Path, others: Iterable[Path] = (), *, veri
     if LAYOUT not in first.metadata:
         return None
     own = _layout(where, first)
-    source = SliceSource(where, str(path), num_ranks=own.ranks)
-    # Processes with several devices have the numbers of these in their paths, so all next to it are looked at.
-    near = {sibling(path, own.rank, rank): rank for rank in range(own.ranks)}
+    source = SliceSource(where, str(path), num_ranks=own.ranks, mark=own.mark, checks_parts=True)
+    # Processes with several devices have the number of the first of them in their paths: rank_0, rank_2, rank_4.
+    number = number_in(path)
+    each = number // own.rank if own.rank and number else 0
+    near = {sibling(path, number, other * max(each, 1)): other for other in range(own.ranks)}
     for other_path in dict.fromkeys([path, *others, *near, *path.parent.parent.glob(f"rank_*/{path.name}")]):
         # A missing file matters only if its blocks are needed, which is checked at reading.
         if other_path is None or not other_path.is_file() or len(source.files) == own.ranks:
             continue
         file = first if other_path == path else open_checkpoint(where, other_path, verify=verify)
         other = _layout(where, file)
+        other_number = number_in(other_path)
+        # Where it stands says whose it is; the first file of another rank than 0 tells how many devices a process has.
+        expected_rank = other.rank
+        if other_number is not None and sibling(path, number, other_number) == other_path:
+            each = each or (other_number // other.rank if other.rank else 0)
+            expected_rank = other_number // each if each and other_number % each == 0 else other_number
         # Files of two saves in one folder would give a mixture of two states.
-        for what, expected in (("rank", near.get(other_path, other.rank)), ("ranks", own.ranks), ("mark", own.mark)):
+        for what, expected in (("rank", expected_rank), ("ranks", own.ranks), ("mark", own.mark)):
             if getattr(other, what) != expected:
                 raise SporaxValueError(
                     f"For '{where}', '{other_path}' must belong to the same save as '{path}' of rank {own.rank}, but its "
                     f"'{what}' is {getattr(other, what)!r} and not {expected!r}."
                 )
+        if other.rank in source.files:
+            raise SporaxValueError(
+                f"For '{where}', files must be of different ranks, but '{source.files[other.rank].path}' and '{other_path}' both "
+                f"are of rank {other.rank}."
+            )
         source.add(other.rank, file, other.slices)
     return source
 
@@ -403,12 +429,24 @@ def further_entries(source: SliceSource, rank: int) -> Iterator[tuple[str, Any]]
 
 def _layout(where: str, file: TensorFile) -> LayoutDocument:
     try:
-        return decode(file.metadata[LAYOUT], LayoutDocument)
+        text = file.metadata[LAYOUT]
+        document = decode(text, LayoutDocument)
     except (KeyError, MalformedError) as error:
         raise SporaxValueError(f"For '{where}', '{file.path}' does not say where its slices belong: {error}.") from None
+    if document.sum and _summed(text.rpartition(_SUM)[0] + "}") != text:
+        raise SporaxValueError(
+            f"For '{where}', '{file.path}' is broken: what it says of its slices has another CRC-32."
+        )
+    return document
 
 
-def sibling(path: Path, rank: int, other: int) -> Path | None:
+def number_in(path: Path) -> int | None:
+    """The rank in ``rank_<N>`` or ``rank<N>`` of a path, of that closest to the file; None if there is none."""
+    found = (re.search(r"(?<![A-Za-z])rank_?(\d+)", part) for part in reversed(path.parts))
+    return next((int(match[1]) for match in found if match), None)
+
+
+def sibling(path: Path, rank: int | None, other: int | None) -> Path | None:
     """The file of another rank: the same path with its number in ``rank_<N>`` or ``rank<N>``; None if there is none in it."""
     exchanges = 0
 

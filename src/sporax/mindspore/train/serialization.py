@@ -11,6 +11,7 @@ import mmap
 import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -127,7 +128,7 @@ def save_checkpoint(
     values = chosen_values(save_obj, choice_func)
     # Each rank writes slices; a process that is alone has everything, so its file is whole.
     if (not integrated_save or once) and jax.process_count() > 1:
-        work = _slice_work(path, values, further, once, mark)
+        work = _slice_work(path, values, further, once, mark or _next_mark(path))
     else:
         # In the background the values must be on the host now, since training goes on.
         work = _unsliced_work(
@@ -142,6 +143,17 @@ def save_checkpoint(
         # A file that is being written in the background may be the same one.
         writer.wait()
         work()
+
+
+_saves: Counter[Path] = Counter()
+"""How often this process has saved slices under a name."""
+
+
+def _next_mark(path: Path) -> str:
+    """What the files of one save of all ranks have in common: their job, and how many times it has saved under this name."""
+    _saves[path] += 1
+    membership = SESSION.membership
+    return f"{membership.environment.coordinator_address if membership else ''} {_saves[path]}"
 
 
 def _slice_work(

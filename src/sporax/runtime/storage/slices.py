@@ -52,6 +52,11 @@ def this_rank() -> RankPlace:
     return RankPlace(jax.process_index(), jax.process_count())
 
 
+def slice_key(name: str, starts: tuple[int, ...]) -> str:
+    """Name of a slice within a file that has several of a Parameter."""
+    return f"{name}@{','.join(map(str, starts))}"
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """A block of a Parameter in memory.
@@ -70,8 +75,8 @@ class Slice:
 
     @property
     def key(self) -> str:
-        """Name within a file that has several blocks of the Parameter."""
-        return f"{self.name}@{','.join(map(str, self.starts))}"
+        """See `slice_key`."""
+        return slice_key(self.name, self.starts)
 
 
 def held_slices(values: Mapping[str, Any], place: RankPlace, *, once: bool) -> Iterator[Slice]:
@@ -176,6 +181,7 @@ class SliceSource:
         title: of the checkpoint, for errors.
         files: by rank.
         num_ranks: how many wrote it; 0 where that is not known.
+        mark: of the save, equal in all files; "" where they have none.
         checks_parts: whether the checksum of a slice is compared also where only a part of it is read.
     """
 
@@ -183,6 +189,7 @@ class SliceSource:
     title: str
     files: dict[int, TensorFile] = field(default_factory=dict)
     num_ranks: int = 0
+    mark: str = ""
     checks_parts: bool = False
     _specs: dict[str, StoredTensor] = field(default_factory=dict, repr=False)
     _slices: dict[str, list[StoredSlice]] = field(default_factory=dict, repr=False)
@@ -196,6 +203,10 @@ class SliceSource:
     def spec(self, name: str) -> StoredTensor:
         """Whole shape and dtype."""
         return self._specs[name]
+
+    def has(self, name: str) -> bool:
+        """Whether the files say where values of a Parameter belong."""
+        return name in self._specs
 
     def slices(self, name: str) -> list[StoredSlice]:
         """The blocks of a Parameter, each once."""
@@ -238,14 +249,15 @@ class SliceSource:
         )
 
     def check_values(self, name: str, region: Region | None = None) -> None:
-        """Compare the checksums of the slices that are within a block (of all by default) before they are used.
+        """Compare the checksums of the slices that reading a block (all by default) compares, before they are used.
 
         Raises:
             SporaxValueError: one is not what was written.
         """
         region = full_region(self._specs[name].shape) if region is None else region
         for held in self._slices[name]:
-            if overlap(held.region, region) == held.region:
+            both = overlap(held.region, region)
+            if both == held.region or (self.checks_parts and both is not None):
                 self._check_slice(name, held)
 
     def _check_slice(self, name: str, held: StoredSlice) -> None:
@@ -282,7 +294,9 @@ class SliceSource:
             name, shape, starts, crc = entry.name, entry.shape, entry.starts, entry.crc
             stored = file.specs.get(key)
             spec = StoredTensor(name, shape, stored.dtype if stored else None)
+            # The key has the name, too, so that a change of one of them is noticed.
             fits = stored is not None and len(shape) == len(starts) == len(stored.shape)
+            fits = fits and key in (name, slice_key(name, starts))
             if fits and stored is not None:
                 # A place outside of the whole would make numpy broadcast, or raise without a name.
                 ends = [start + size for start, size in zip(starts, stored.shape, strict=True)]

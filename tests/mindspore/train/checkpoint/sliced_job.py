@@ -47,6 +47,21 @@ while ms.async_ckpt_thread_status():
     pass
 ops.AllReduce()(Tensor(np.ones(1, np.float32))).asnumpy()  # no rank reads before all have written
 
+again = folder / "again" / f"rank_{rank}" / "net.ckpt"
+again.parent.mkdir(parents=True)
+contents = []
+for _ in range(2):
+    save_checkpoint(net, str(again), integrated_save=False)
+    contents.append(again.read_bytes())
+ops.AllReduce()(Tensor(np.ones(1, np.float32))).asnumpy()
+if rank == 0:
+    assert load_checkpoint(str(again))["w"].shape == (32, 32)
+    again.write_bytes(contents[0])  # as a rank leaves it that is killed before it saves again
+    try:
+        load_checkpoint(str(again))
+    except ValueError as error:
+        print("mixed", "must belong to the same save as" in str(error), flush=True)
+
 for name in ("slices.ckpt", "slices.safetensors", "once.ckpt", "whole.ckpt"):
     read = load_checkpoint(str(folder / name.split(".")[0] / f"rank_{rank}" / name))
     source = stored_values(read["w"]).source

@@ -20,6 +20,7 @@ def test_slices_of_two_ranks(tmp_path: Path) -> None:
     words = ["-m", "sporax", "run", "--worker_num", "2", "--log_dir", str(tmp_path / "logs"), str(JOB), str(tmp_path)]
     result = run_forked([sys.executable, *words], timeout=250, env=job_environment())
     assert result.returncode == 0, result.stdout + result.stderr
+    assert "mixed True" in result.stdout
     counts = re.findall(r"read (\d) (\S+) (\S+) (\d+)", result.stdout)
     assert len(counts) == 2 * 4 * 2
     for rank, name, compiled, count in counts:

@@ -1,4 +1,4 @@
-"""What 8 devices have saved is used on 8 devices, each of one process, of eight, or of two with four each."""
+"""What 8 devices have saved is used on 8 devices, of one process, of eight, or of two or four with several each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ JOB = str(Path(__file__).with_name("world_job.py"))
 WORLDS = {
     "one process": ["--local_devices", "8"],
     "two processes": ["--worker_num", "2", "--local_devices", "4"],
+    "four processes": ["--worker_num", "4", "--local_devices", "2"],
     "eight processes": ["--worker_num", "8"],
 }
 

@@ -41,6 +41,9 @@ class Net(nn.Cell):
 
 def train():
     set_strategy_file(source)
+    ms.set_auto_parallel_context(
+        enable_parallel_optimizer=True, parallel_optimizer_config={"parallel_optimizer_threshold": 0}
+    )
     net = Net(((2, 1), (1, 4)), ((2, 4), (4, 1)))
     data = ds.NumpySlicesDataset((np.ones((8, 16), np.float32), np.zeros((8, 8), np.float32)), ["x", "y"]).batch(8)
     model = Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.01, 0.9))

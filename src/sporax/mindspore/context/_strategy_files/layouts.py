@@ -139,8 +139,8 @@ def ranks_with_same_slices(step: PlacedStep) -> list[int]:
 
 
 def _own_rank() -> int:
-    # Only with several processes devices differ in what their process has.
-    return min(device.id for device in jax.local_devices()) if jax.process_count() > 1 else 0
+    # By position, not by id: on processors the ids of process 1 begin at 2048.
+    return next(number for number, device in enumerate(jax.devices()) if device.process_index == jax.process_index())
 
 
 def layouts_of_stage(step: Any) -> dict[str, ParameterLayout]:

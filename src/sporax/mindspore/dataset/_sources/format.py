@@ -44,10 +44,14 @@ from sporax.mindspore.dataset._cache import DatasetCache, check_cache
 from sporax.mindspore.dataset._checks import SharesOfAll
 from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
+from sporax.mindspore.dataset._shuffles import buffer_order, shuffled
 from sporax.mindspore.dataset._sources.reading import ArrayTable, Files, Stored, find_files
 from sporax.mindspore.dataset._steps.ends import MappableDataset, SourceDataset
 from sporax.mindspore.dataset._streams import Table
 from sporax.mindspore.dataset.samplers import BuiltinSampler, Order, PKSampler, Shuffle, select_sampler
+
+_BUFFER, _FILES_IN_BUFFER = 10_000, 4
+"""MindSpore's buffer for rows of files: so many of them, or the rows of so many files of middle size."""
 
 
 class FileSampler(BuiltinSampler):
@@ -82,25 +86,30 @@ class FileSampler(BuiltinSampler):
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         """`labels` are the numbers of the files the rows come from."""
         order = np.arange(num_rows)
-        limited = self.shuffle is Shuffle.GLOBAL and self.num_samples is not None
-        if (self.shuffle is Shuffle.FILES or limited) and labels is not None and num_rows:
-            # `shared`: all ranks must agree on the order before it is split into shards.
-            files = run.shuffler(shared=True).permutation(int(labels[-1]) + 1)
+        if self._draws and labels is not None and num_rows:
+            # Shards begin with the seed 1, so all ranks agree on the order before it is split.
+            seed, step = (run.seed, run.step) if self.shards is None else (1, 1)
+            files = shuffled(int(labels[-1]) + 1, seed, run.index, step=step)
             order = np.concatenate([np.flatnonzero(labels == file) for file in files])
         if self.shards is not None and num_rows:
             count, rank = self.shards.of_rank(run.rank) if isinstance(self.shards, SharesOfAll) else self.shards
             # Rounded up: the last shards wrap, so that all ranks take equally many steps.
             share = -(-num_rows // count)
             order = order[(rank * share + np.arange(share)) % num_rows]
+        limited = self.shuffle is Shuffle.GLOBAL and self.num_samples is not None
+        # What is shuffled row by row does not depend on the number of workers, unless that decides which rows are read.
+        if labels is not None and (limited or self.shuffle is not Shuffle.GLOBAL):
+            order = _taken_in_turn(order, labels[order], self._workers)
+        if self.shuffle is not Shuffle.GLOBAL:
+            return order
         if limited:
             # MindSpore shuffles the rows that it has read, which are the first ones.
-            order = (order if labels is None else _taken_in_turn(order, labels[order], self._workers))[
-                : self.num_samples
-            ]
-        if self.shuffle is Shuffle.GLOBAL:
-            # Ranks with shards shuffle by the shared seed: their shares must come from one permutation.
-            return run.shuffler(shared=self.shards is not None).permutation(order)
-        return order if labels is None else _taken_in_turn(order, labels[order], self._workers)
+            order = order[: self.num_samples]
+        num_files = 1 if labels is None or not num_rows else int(labels[-1]) + 1
+        per_file = -(-num_rows // (1 if self.shards is None else self.shards[0])) // num_files
+        return order[
+            buffer_order(len(order), min(_FILES_IN_BUFFER * per_file or _BUFFER, _BUFFER), run.seed, run.index)
+        ]
 
 
 def _taken_in_turn(order: Order, files: NDArray[Any], workers: int) -> Order:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import Argument
 from sporax.mindspore.dataset._cache import check_cache
 from sporax.mindspore.dataset._checks import ConflictingArgumentsError, in_words
+from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import format as arg
 from sporax.mindspore.dataset._sources.format import FormatDataset, Rows, opened, words_of_shuffle
@@ -132,7 +134,8 @@ def _sampler(where: str, sampling: Mapping[str, Any]) -> BuiltinSampler:
     if not by_file:
         return chosen
     order = RandomSampler(shuffle=sampling["shuffle"])
-    if not isinstance(chosen, DistributedSampler):
+    order.afresh = isinstance(chosen, DistributedSampler)
+    if not order.afresh:
         return order
     chosen.add_child(order)
     return chosen
@@ -282,6 +285,9 @@ class MindDataset(
         labels = functools.partial(_labels, sampler=sampler)
         table = functools.partial(opened, where, columns, read)
         SourceDataset.__init__(self, columns, table, sampler, labels, workers, cache)
+
+    def _order(self, run: Pass) -> Indices:
+        return super()._order(dataclasses.replace(run, records=True))
 
     def __getitem__(self, index: int) -> list[Array]:
         """The columns of row number `index` of the first epoch (the sampler says which row that is).

@@ -16,6 +16,7 @@ from sporax.mindspore.dataset._dataset import Dataset, StepDataset
 from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Row, opened
+from sporax.mindspore.dataset._shuffles import buffer_order, mt19937_64, through_buffer
 from sporax.mindspore.dataset._streams import (
     ENDLESS,
     Concatenated,
@@ -25,24 +26,25 @@ from sporax.mindspore.dataset._streams import (
     Table,
     Zipped,
     all_tables,
-    buffer_order,
     chained,
     in_order,
     repeated,
     rows_of,
     selected,
-    shuffled,
     window,
     zipped,
 )
 from sporax.mindspore.dataset.samplers import DistributedSampler, RandomSampler
 
+_MOST_ROWS = 1 << 20
 
-def _through_buffer(stream: Stream, buffer_size: int, drawn: Pass, depth: int) -> Stream:
+
+def _through_buffer(stream: Stream, buffer_size: int, drawn: Pass) -> Stream:
     """Rows through a shuffle buffer."""
     if isinstance(stream, Table) and stream.size < ENDLESS:
-        return Reordered(stream, buffer_order(stream.size, buffer_size, drawn.shuffler(depth)))
-    return Flow(lambda: shuffled(rows_of(stream), buffer_size, drawn.shuffler(depth)))
+        return Reordered(stream, buffer_order(stream.size, buffer_size, drawn.seed, drawn.index))
+    # How many numbers the passes before have taken is not known; a pass of fewer rows than this has numbers of its own.
+    return Flow(lambda: through_buffer(rows_of(stream), buffer_size, mt19937_64(drawn.seed, drawn.index * _MOST_ROWS)))
 
 
 class ShuffleDataset(StepDataset):
@@ -58,7 +60,7 @@ class ShuffleDataset(StepDataset):
         super().__init__(input_dataset._column_names, [input_dataset])
 
     def _stream(self, run: Pass) -> Stream:
-        return _through_buffer(self._child._stream(run), self.buffer_size, run, self._depth)
+        return _through_buffer(self._child._stream(run), self.buffer_size, run)
 
     def _arguments(self) -> Arguments:
         return {"buffer_size": self.buffer_size, "reset_each_epoch": True}
@@ -146,7 +148,7 @@ class SplitDataset(TakeDataset):
         stream = self._child._stream(run)
         if self.randomize:
             # The same way each pass and on all ranks: parts of a split must agree on both.
-            stream = _through_buffer(stream, self._buffer_size, Pass(run.shared_seed, run.shared_seed), self._depth - 1)
+            stream = _through_buffer(stream, self._buffer_size, Pass(run.shared_seed, run.shared_seed))
         return window(stream, self.start, self.count)
 
 

@@ -10,7 +10,7 @@ file for all of them: whole Parameters, which are told by their shapes, or slice
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,14 @@ import numpy as np
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.train._stored import open_checkpoint, open_rank_files, sibling, stored_values, text_in
+from sporax.mindspore.train._stored import (
+    LAYOUT,
+    open_checkpoint,
+    open_rank_files,
+    sibling,
+    stored_values,
+    text_in,
+)
 from sporax.mindspore.train.checkpoint.strategy import ParallelLayouts, SliceLayout, Strategy, layout_of
 from sporax.runtime.storage.entries import Region, StoredTensor, full_region, overlap, region_shape, volume, within
 from sporax.runtime.storage.slices import SliceSource, StoredSlice
@@ -64,7 +71,8 @@ class ShardedCheckpoint:
 
     def spec(self, name: str) -> StoredTensor:
         """Whole shape and dtype of a Parameter."""
-        return self._described(name)[0]
+        placed = self._placed(name)
+        return self._described(name)[0] if placed is None else placed.spec(name)
 
     def read(self, name: str, region: Region | None = None) -> np.ndarray[Any, Any] | str:
         """The values of one block of a Parameter; of all of it by default.
@@ -72,6 +80,9 @@ class ShardedCheckpoint:
         Raises:
             SporaxValueError: files that hold a part of it are missing.
         """
+        # By the files' own word, which has a checksum of each slice.
+        if (placed := self._placed(name)) is not None:
+            return placed.read(name, region)
         spec, blocks = self._described(name)
         # Strings are stored whole by each rank.
         if spec.dtype is None:
@@ -92,6 +103,33 @@ class ShardedCheckpoint:
             )
         return values
 
+    def check_files(self, needed: Iterable[str]) -> None:
+        """Raise SporaxValueError where absent files may have Parameters that no other has: of a stage, or written by one rank.
+
+        Args:
+            needed: names in the strategy.
+        """
+        num_files = self.strategy.num_ranks if self.slices is None else self.slices.num_ranks
+        if len(self.files) >= num_files:
+            return
+        # A process has the devices of so many ranks of the strategy.
+        each = max(self.strategy.num_ranks // num_files, 1)
+        groups: dict[frozenset[int], list[set[str]]] = {}
+        for number, file in self.files.items():
+            stages = frozenset(self.strategy.place(rank)[0] for rank in range(number * each, (number + 1) * each))
+            groups.setdefault(stages, []).append({key.partition("@")[0] for key in file.specs})
+        # Ranks that write all they hold write the same names; one file alone cannot tell.
+        differ = any(names != group[0] for group in groups.values() for names in group)
+        least = 1 if self.slices is None else 2
+        there = frozenset[int]().union(*(stages for stages, group in groups.items() if len(group) >= least))
+        lacking = sorted(name for name in {*needed} - {*self.names()} if not there & self.strategy.layouts[name].keys())
+        if lacking or (differ and self.slices is not None):
+            what = f"; none has {lacking[:10]}" if lacking else " and they do not have the same parameters"
+            raise SporaxValueError(
+                f"For '{self.where}', the files of all ranks must be there, but {len(self.files)} of {num_files} are, those of "
+                f"{sorted(self.files)}{what}."
+            )
+
     def release(self) -> None:
         """Forget the pages that were read."""
         for file in self.files.values():
@@ -107,11 +145,13 @@ class ShardedCheckpoint:
 
     def _described(self, name: str) -> tuple[StoredTensor, list[StoredSlice]]:
         # Described once per name: a checkpoint of many ranks is looked through for each.
-        if name not in self._blocks and self.slices is not None and name in self.slices.names():
-            self._blocks[name] = self.slices.spec(name), self.slices.slices(name)
-        elif name not in self._blocks:
+        if name not in self._blocks:
             self._blocks[name] = self._describe(name)
         return self._blocks[name]
+
+    def _placed(self, name: str) -> SliceSource | None:
+        """The files, where they say themselves what they hold of a Parameter."""
+        return self.slices if self.slices is not None and self.slices.has(name) else None
 
     def _describe(self, name: str) -> tuple[StoredTensor, list[StoredSlice]]:
         full: StoredTensor | None = None
@@ -188,6 +228,11 @@ def open_ranks(
     if found:
         slices = open_rank_files(where, found[min(found)], found.values(), verify=verify)
         files = slices.files if slices else {r: open_checkpoint(where, p, verify=verify) for r, p in found.items()}
+        if slices is None and (placing := [str(file.path) for file in files.values() if LAYOUT in file.metadata]):
+            raise SporaxValueError(
+                f"For '{where}', all files must say what they hold or none, but '{found[min(found)]}' does not, and "
+                f"{placing[:3]} do."
+            )
         checkpoint = ShardedCheckpoint(where, strategy, files, slices)
     if checkpoint is None or (missing and not checkpoint.describes_itself):
         rank, path = missing[0]

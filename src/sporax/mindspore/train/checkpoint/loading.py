@@ -165,6 +165,7 @@ def _slices(names: object, strategy_file: str | None, format: str) -> ShardedChe
             f"For '{_DISTRIBUTED}', 'checkpoint_filenames' must have one file for each of the strategy's "
             f"{strategy.num_ranks} ranks, but has {len(names)}."
         )
+    checkpoint.check_files(strategy.layouts)
     return checkpoint
 
 

@@ -217,6 +217,7 @@ def write_rank(
     Returns:
         Bytes of the file.
     """
+    source.check_files(name for name in source.strategy.layouts if target.holds(name, rank))
     regions: dict[str, Region] = {}
     specs: list[StoredTensor] = []
     for name in source.names():
@@ -240,8 +241,8 @@ def write_rank(
     # A file of a stage has the Parameters of that stage, and loading it gives no others.
     if target.num_stages > 1:
         return write_stream(path, specs, values)
-    # Two conversions in one folder do not mix.
-    mark = f"{zlib.crc32(repr(target).encode()):08x}"
+    # Conversions to two strategies, or of two saves, in one folder do not mix.
+    mark = f"{zlib.crc32(repr((target, source.slices and source.slices.mark)).encode()):08x}"
     slices = {
         name: Slice(name, source.spec(name).shape, tuple(part.start for part in region), np.empty(0))
         for name, region in regions.items()
@@ -316,6 +317,7 @@ def unified_safetensors(
     # A slice that only an absent rank wrote cannot be read anywhere else.
     if not merge_with_redundancy and not source.describes_itself:
         _check_complete(strategy.num_ranks, paths)
+    source.check_files(strategy.layouts)
     chosen = _chosen(source.names(), choice_func)
     # What no layout names is a counter or the like.
     weights = [name for name in chosen if strategy.weight_name(name) or src_strategy_file is None]
