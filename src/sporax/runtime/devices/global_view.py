@@ -126,13 +126,9 @@ def place_data(array: Any, sharding: NamedSharding, config: ParallelConfig) -> j
     return local
 
 
-# XLA:CPU's name of the pass that merges all-reduces which are ready at the same time.
-_UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
-
-
 def fusion_options(plan: Plan) -> dict[str, str]:
     """Options for XLA: it merges all-reduces that are ready at the same time only where nothing was said about fusion."""
-    return {} if plan.fusion_is_free or jax.default_backend() != "cpu" else dict(_UNMERGED)
+    return {} if plan.fusion_is_free or jax.default_backend() != "cpu" else dict(joint_arrays.UNMERGED)
 
 
 def device_program(

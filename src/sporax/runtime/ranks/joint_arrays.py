@@ -39,7 +39,7 @@ from sporax.runtime.state.frames import Variable
 
 # XLA would merge collectives that are ready at the same time into one with many small buffers, which is slow over gloo
 # and hides what a fusion setting requested.
-_OPTIONS = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
+UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
 
 Devices = tuple[jax.Device, ...]
 
@@ -233,7 +233,7 @@ def compile_jointly(
         donate: the arguments whose buffers results may take.
         is_step: whether it is a step of the user's, and no single exchange.
     """
-    options = merged_options(_OPTIONS if devices[0].platform == "cpu" else {}, options)
+    options = merged_options(UNMERGED if devices[0].platform == "cpu" else {}, options)
     program = jax.jit(
         by_rank(function, devices, is_step=is_step), donate_argnums=tuple(donate), compiler_options=options
     )
