@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,8 @@ from sporax.planner.communication.transfers import Schedule, Transfer, TransferG
 from sporax.planner.rules import rule_for
 from sporax.planner.rules.elementwise import CASTS
 
+Params: TypeAlias = Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class IslandAxes:
@@ -57,9 +59,7 @@ class IslandAxes:
     runs: Mapping[str, Axes]
     names: tuple[str, ...]
 
-    def run(
-        self, primitive: Primitive, params: Mapping[str, Any], operands: Sequence[Array], shapes: Any
-    ) -> list[Array]:
+    def run(self, primitive: Primitive, params: Params, operands: Sequence[Array], shapes: Any) -> list[Array]:
         """An equation that names axes.
 
         Args:
@@ -83,7 +83,7 @@ class IslandAxes:
         results = primitive.bind(*operands, **{**params, **named})
         return list(results) if primitive.multiple_results else [results]
 
-    def _axes(self, params: Mapping[str, Any]) -> Axes:
+    def _axes(self, params: Params) -> Axes:
         """Axes of this program that an equation names."""
         return tuple(axis for name in named_axes(params) for axis in self.runs.get(name, ()))
 
@@ -92,20 +92,20 @@ class IslandAxes:
         return tuple(axis for run in self.runs.values() for axis in run if axis in axes)
 
 
-def _dims(params: Mapping[str, Any]) -> tuple[int, ...]:
+def _dims(params: Params) -> tuple[int, ...]:
     """Dimensions next to axes, which `jax.vmap` makes of names."""
     return tuple(entry for entry in params.get("axes", ()) if isinstance(entry, int))
 
 
-def _gather(along: tuple[str, ...], params: Mapping[str, Any], x: Array) -> Array:
+def _gather(along: tuple[str, ...], params: Params, x: Array) -> Array:
     return jax.lax.all_gather(x, along, axis=params["all_gather_dimension"], tiled=params["tiled"])
 
 
-def _scatter(along: tuple[str, ...], params: Mapping[str, Any], x: Array) -> Array:
+def _scatter(along: tuple[str, ...], params: Params, x: Array) -> Array:
     return jax.lax.psum_scatter(x, along, scatter_dimension=params["scatter_dimension"], tiled=params["tiled"])
 
 
-def _broadcast(along: tuple[str, ...], params: Mapping[str, Any], x: Array) -> Array:
+def _broadcast(along: tuple[str, ...], params: Params, x: Array) -> Array:
     """As a sum: XLA broadcasts on GPUs and TPUs alone."""
     is_source = jax.lax.axis_index(along) == params["source"]
     parts = x.astype(jnp.int8) if x.dtype == bool else x

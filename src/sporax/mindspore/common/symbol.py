@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.runtime.session import SESSION
 
+Shapes: TypeAlias = Mapping[int, Sequence[int]]
 _MOST_ELEMENTS = 1 << 24  # of a Tensor that stands for its shape alone; larger ones have 1 where sizes are open
 
 
@@ -82,12 +83,12 @@ def smallest_shape(shape: Any) -> Any:
     return found
 
 
-def has_open_sizes(shape: Any) -> bool:
+def has_open_sizes(shape: object) -> bool:
     """Whether `shape` has a Symbol or None."""
     return isinstance(shape, tuple | list) and any(size is None or isinstance(size, Symbol) for size in shape)
 
 
-def with_sizes_that_fit(compile_for: Callable[[Mapping[int, Any]], None], arguments: Sequence[Any]) -> None:
+def with_sizes_that_fit(compile_for: Callable[[Shapes], None], arguments: Sequence[Any]) -> None:
     """Compile for Tensors that describe inputs of open sizes.
 
     They stand for their smallest sizes, which may not fit those of other inputs, as in a sum of both. A size is then tried that
@@ -100,29 +101,28 @@ def with_sizes_that_fit(compile_for: Callable[[Mapping[int, Any]], None], argume
     Raises:
         SporaxValueError: no size fits; the error is that of the smallest.
     """
-    open_shapes = {
-        at: shape for at, argument in enumerate(arguments) if (shape := getattr(argument, "open_shape", None))
-    }
     try:
         return compile_for({})
     except SporaxValueError as error:
-        if not open_shapes:
-            raise
         first = error
-    others = (
-        argument.shape for at, argument in enumerate(arguments) if at not in open_shapes and hasattr(argument, "shape")
-    )
-    known = (size for shape in open_shapes.values() for size in shape if isinstance(size, int))
-    for size in sorted({*(size for shape in others for size in shape), *known}, reverse=True):
-        shapes = {
-            at: [_sized(entry, size, least) for entry, least in zip(shape, arguments[at].shape, strict=True)]
-            for at, shape in open_shapes.items()
-        }
+    for shapes in _other_shapes(arguments):
         with suppress(SporaxValueError):
             return compile_for(shapes)
     raise first
 
 
-def _sized(entry: Any, size: int, least: int) -> int:
+def _other_shapes(arguments: Sequence[Any]) -> Iterator[Shapes]:
+    """Shapes of the arguments of open sizes, by number: with each size that is known, the largest first."""
+    shapes = {at: argument.shape for at, argument in enumerate(arguments) if hasattr(argument, "shape")}
+    opened = {at: shape for at in shapes if (shape := getattr(arguments[at], "open_shape", None))}
+    known = {size for shape in {**shapes, **opened}.values() for size in shape if isinstance(size, int)}
+    for size in sorted(known, reverse=True) if opened else ():
+        yield {
+            at: [_sized(entry, size, least) for entry, least in zip(shape, shapes[at], strict=True)]
+            for at, shape in opened.items()
+        }
+
+
+def _sized(entry: object, size: int, least: int) -> int:
     fits = entry.fits(size) if isinstance(entry, Symbol) else entry is None
     return size if fits else least

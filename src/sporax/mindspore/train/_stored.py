@@ -366,33 +366,42 @@ def open_rank_files(where: str, path: Path, others: Iterable[Path] = (), *, veri
     # Processes with several devices have the number of the first of them in their paths: rank_0, rank_2, rank_4.
     number = number_in(path)
     each = number // own.rank if own.rank and number else 0
-    near = {sibling(path, number, other * max(each, 1)): other for other in range(own.ranks)}
-    for other_path in dict.fromkeys([path, *others, *near, *path.parent.parent.glob(f"rank_*/{path.name}")]):
-        # A missing file matters only if its blocks are needed, which is checked at reading.
-        if other_path is None or not other_path.is_file() or len(source.files) == own.ranks:
-            continue
+    near = [sibling(path, number, other * max(each, 1)) for other in range(own.ranks)]
+    for other_path in _present([path, *others, *near, *path.parent.parent.glob(f"rank_*/{path.name}")]):
+        if len(source.files) == own.ranks:
+            break
         file = first if other_path == path else open_checkpoint(where, other_path, verify=verify)
         other = _layout(where, file)
         other_number = number_in(other_path)
         # Where it stands says whose it is; the first file of another rank than 0 tells how many devices a process has.
-        expected_rank = other.rank
+        rank = other.rank
         if other_number is not None and sibling(path, number, other_number) == other_path:
-            each = each or (other_number // other.rank if other.rank else 0)
-            expected_rank = other_number // each if each and other_number % each == 0 else other_number
-        # Files of two saves in one folder would give a mixture of two states.
-        for what, expected in (("rank", expected_rank), ("ranks", own.ranks), ("mark", own.mark)):
-            if getattr(other, what) != expected:
-                raise SporaxValueError(
-                    f"For '{where}', '{other_path}' must belong to the same save as '{path}' of rank {own.rank}, but its "
-                    f"'{what}' is {getattr(other, what)!r} and not {expected!r}."
-                )
-        if other.rank in source.files:
-            raise SporaxValueError(
-                f"For '{where}', files must be of different ranks, but '{source.files[other.rank].path}' and '{other_path}' both "
-                f"are of rank {other.rank}."
-            )
+            each = each or (other_number // rank if rank else 0)
+            rank = other_number // each if each and other_number % each == 0 else other_number
+        _check_save(source, own, other, str(other_path), rank)
         source.add(other.rank, file, other.slices)
     return source
+
+
+def _present(paths: Iterable[Path | None]) -> list[Path]:
+    """The files that are there, each once; a missing one matters only if its blocks are needed, which is checked at reading."""
+    return [path for path in dict.fromkeys(paths) if path is not None and path.is_file()]
+
+
+def _check_save(source: SliceSource, own: LayoutDocument, other: LayoutDocument, path: str, rank: int) -> None:
+    """Raise SporaxValueError unless a further file is of the same save, and of a `rank` whose file is not there yet."""
+    # Files of two saves in one folder would give a mixture of two states.
+    for what, expected in (("rank", rank), ("ranks", own.ranks), ("mark", own.mark)):
+        if getattr(other, what) != expected:
+            raise SporaxValueError(
+                f"For '{source.where}', '{path}' must belong to the same save as '{source.title}' of rank {own.rank}, but its "
+                f"'{what}' is {getattr(other, what)!r} and not {expected!r}."
+            )
+    if other.rank in source.files:
+        raise SporaxValueError(
+            f"For '{source.where}', files must be of different ranks, but '{source.files[other.rank].path}' and '{path}' both "
+            f"are of rank {other.rank}."
+        )
 
 
 def unsliced_file(where: str, path: Path) -> SliceSource:

@@ -154,6 +154,18 @@ class SliceEntry(Struct, frozen=True, array_like=True):
     starts: tuple[int, ...]
     crc: int | None = None
 
+    def fits(self, key: str, stored: tuple[int, ...]) -> bool:
+        """Whether a slice of shape `stored` can be at this place, under this key."""
+        # The key has the name, too, so that a change of one of them is noticed.
+        if not len(self.shape) == len(self.starts) == len(stored) or key not in (
+            self.name,
+            slice_key(self.name, self.starts),
+        ):
+            return False
+        # A place outside of the whole would make numpy broadcast, or raise without a name.
+        inside = zip(self.starts, stored, self.shape, strict=True)
+        return all(0 <= start <= start + size <= full for start, size, full in inside)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredSlice:
@@ -291,18 +303,10 @@ class SliceSource:
             SporaxValueError: it does not fit those before.
         """
         for key, entry in entries.items():
-            name, shape, starts, crc = entry.name, entry.shape, entry.starts, entry.crc
-            stored = file.specs.get(key)
-            spec = StoredTensor(name, shape, stored.dtype if stored else None)
-            # The key has the name, too, so that a change of one of them is noticed.
-            fits = stored is not None and len(shape) == len(starts) == len(stored.shape)
-            fits = fits and key in (name, slice_key(name, starts))
-            if fits and stored is not None:
-                # A place outside of the whole would make numpy broadcast, or raise without a name.
-                ends = [start + size for start, size in zip(starts, stored.shape, strict=True)]
-                fits = all(start >= 0 and end <= size for start, end, size in zip(starts, ends, shape, strict=True))
+            name, starts, stored = entry.name, entry.starts, file.specs.get(key)
+            spec = StoredTensor(name, entry.shape, stored.dtype if stored else None)
             # The first rank to mention a Parameter says what it is; all others must agree.
-            if not fits or stored is None or self._specs.setdefault(name, spec) != spec:
+            if stored is None or not entry.fits(key, stored.shape) or self._specs.setdefault(name, spec) != spec:
                 raise SporaxValueError(
                     f"For '{self.where}', parameter '{name}' in '{file.path}' of rank {rank} does not fit: the file has "
                     f"{stored} at {starts}, other ranks {self._specs.get(name)}."
@@ -311,7 +315,7 @@ class SliceSource:
             before = self._slices.setdefault(name, [])
             # Copies on other ranks are not needed.
             if all(region != held.region for held in before):
-                before.append(StoredSlice(region, rank, key, crc))
+                before.append(StoredSlice(region, rank, key, entry.crc))
         self.files[rank] = file
         self._keys.update(entries)
 

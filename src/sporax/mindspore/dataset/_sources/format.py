@@ -85,17 +85,7 @@ class FileSampler(BuiltinSampler):
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         """`labels` are the numbers of the files the rows come from."""
-        order = np.arange(num_rows)
-        if self._draws and labels is not None and num_rows:
-            # Shards begin with the seed 1, so all ranks agree on the order before it is split.
-            seed, step = (run.seed, run.step) if self.shards is None else (1, 1)
-            files = shuffled(int(labels[-1]) + 1, seed, run.index, step=step)
-            order = np.concatenate([np.flatnonzero(labels == file) for file in files])
-        if self.shards is not None and num_rows:
-            count, rank = self.shards.of_rank(run.rank) if isinstance(self.shards, SharesOfAll) else self.shards
-            # Rounded up: the last shards wrap, so that all ranks take equally many steps.
-            share = -(-num_rows // count)
-            order = order[(rank * share + np.arange(share)) % num_rows]
+        order = self._own_rows(num_rows, run, labels)
         limited = self.shuffle is Shuffle.GLOBAL and self.num_samples is not None
         # What is shuffled row by row does not depend on the number of workers, unless that decides which rows are read.
         if labels is not None and (limited or self.shuffle is not Shuffle.GLOBAL):
@@ -107,9 +97,23 @@ class FileSampler(BuiltinSampler):
             order = order[: self.num_samples]
         num_files = 1 if labels is None or not num_rows else int(labels[-1]) + 1
         per_file = -(-num_rows // (1 if self.shards is None else self.shards[0])) // num_files
-        return order[
-            buffer_order(len(order), min(_FILES_IN_BUFFER * per_file or _BUFFER, _BUFFER), run.seed, run.index)
-        ]
+        buffer = min(_FILES_IN_BUFFER * per_file or _BUFFER, _BUFFER)
+        return order[buffer_order(len(order), buffer, run.seed, run.index)]
+
+    def _own_rows(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        """The rows of this rank, file after file, the files in the order that is drawn."""
+        order = np.arange(num_rows)
+        if self._draws and labels is not None and num_rows:
+            # Shards begin with the seed 1, so all ranks agree on the order before it is split.
+            seed, step = (run.seed, run.step) if self.shards is None else (1, 1)
+            files = shuffled(int(labels[-1]) + 1, seed, run.index, step=step)
+            order = np.concatenate([np.flatnonzero(labels == file) for file in files])
+        if self.shards is not None and num_rows:
+            count, rank = self.shards.of_rank(run.rank) if isinstance(self.shards, SharesOfAll) else self.shards
+            # Rounded up: the last shards wrap, so that all ranks take equally many steps.
+            share = -(-num_rows // count)
+            order = order[(rank * share + np.arange(share)) % num_rows]
+        return order
 
 
 def _taken_in_turn(order: Order, files: NDArray[Any], workers: int) -> Order:

@@ -7,7 +7,8 @@ reduced. A strategy has entries of query, keys and values; those of the other in
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from typing import Any, Literal, Self, TypeAlias
 
 import jax.numpy as jnp
 
@@ -30,12 +31,27 @@ from sporax.mindspore.ops.nn.inference_attention import operands_of
 
 _NAME = "FusedInferAttentionScore"
 _LAYOUTS: dict[str, Names] = {"BSH": ("b", "s", "n"), "BNSD": ("b", "n", "s", "d!"), "BSND": ("b", "s", "n", "d!")}
+OneTensor: TypeAlias = Tensor | Sequence[Tensor]
 _COMPRESSED = (2, 3, 4)
 """Modes in which the values of a mask are not read."""
 
 
 def _is_one_token(query: Names, shape: tuple[int, ...]) -> bool:
     return shape[query.index("s")] == 1
+
+
+def _of_scores(name: str, num_dims: int, length: str, one: bool) -> Names:
+    """The dimensions of an input that goes with the scores, by their number; of one query, masks of two are for a batch."""
+    if name.endswith("lengths"):
+        return ("b",)
+    scores = ("b", "n", "q!" if one else "s", length)
+    return {4: scores, 3: (scores[0], *scores[2:]), 2: (scores[0], length) if one else scores[2:]}.get(num_dims, ())
+
+
+def _heads_of_keys(call: Call, query: Names) -> list[int]:
+    """In how many parts a strategy has the heads of key and value."""
+    numbers = [entry for entry in (call.in_strategy or ())[:3] if isinstance(entry, tuple) and len(entry) == len(query)]
+    return [entry[query.index("n")] for entry in numbers][1:]
 
 
 def _dims(call: Call, shapes: Shapes) -> Dims | None:
@@ -46,18 +62,15 @@ def _dims(call: Call, shapes: Shapes) -> Dims | None:
         return None
     one = _is_one_token(query, shapes[0])
     length = "k" if one else "k!"
-    numbers = [entry for entry in (call.in_strategy or ())[:3] if isinstance(entry, tuple)]
-    heads = [entry[query.index("n")] for entry in numbers if len(entry) == len(query)]
-    of_keys = {"s": length, "n": "m!" if heads[1:] == [1, 1] else "n"}
+    of_keys = {"s": length, "n": "m!" if _heads_of_keys(call, query) == [1, 1] else "n"}
     key = tuple(of_keys.get(name, name) for name in query)
-    scores = ("b", "n", "q!" if one else "s", length)
-    # By the number of dimensions; of one query, masks of two are for a batch.
-    of_scores = {4: scores, 3: (scores[0], *scores[2:]), 2: (scores[0], length) if one else scores[2:]}
-    named: list[Names] = []
-    for name, shape in zip(present, shapes[3:], strict=True):
-        unread = name == "attn_mask" and not one and call.get("sparse_mode") in _COMPRESSED
-        by_batch: Names = ("b",) if name.endswith("lengths") else of_scores.get(len(shape), ())
-        named.append(tuple(f"{name}{dim}!" for dim in range(len(shape))) if unread else by_batch)
+    is_compressed = not one and call.get("sparse_mode") in _COMPRESSED
+    named = (
+        tuple(f"{name}{dim}!" for dim in range(len(shape)))
+        if name == "attn_mask" and is_compressed
+        else _of_scores(name, len(shape), length, one)
+        for name, shape in zip(present, shapes[3:], strict=True)
+    )
     inputs = (query, key, key, *named)
     entries = [StrategyEntry(names, shape) for names, shape in zip(inputs[:3], shapes[:3], strict=True)]
     return Dims(inputs, tuple(entries), leader=0)
@@ -161,13 +174,13 @@ class FusedInferAttentionScore(Primitive):
 
     def __call__(
         self,
-        query: Any,
-        key: Any,
-        value: Any,
-        pse_shift: Any = None,
-        attn_mask: Any = None,
-        actual_seq_lengths: Any = None,
-        actual_seq_lengths_kv: Any = None,
+        query: Tensor,
+        key: OneTensor,
+        value: OneTensor,
+        pse_shift: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        actual_seq_lengths: Tensor | Sequence[int] | None = None,
+        actual_seq_lengths_kv: Tensor | Sequence[int] | None = None,
         dequant_scale1: None = None,
         quant_scale1: None = None,
         dequant_scale2: None = None,
@@ -185,7 +198,7 @@ class FusedInferAttentionScore(Primitive):
         key_shared_prefix: None = None,
         value_shared_prefix: None = None,
         actual_shared_prefix_len: None = None,
-    ) -> Any:
+    ) -> tuple[Tensor, Tensor]:
         """The result, and the logarithms."""
         quantized = (dequant_scale1, quant_scale1, dequant_scale2, quant_scale2, quant_offset2, antiquant_scale)
         of_keys = (
@@ -210,14 +223,15 @@ class FusedInferAttentionScore(Primitive):
         }
         inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
         pair = _only_one("key", key), _only_one("value", value)
-        return super().__call__(query, *pair, tuple(inputs.values()), tuple(inputs))
+        result, logarithms = super().__call__(query, *pair, tuple(inputs.values()), tuple(inputs))
+        return result, logarithms
 
 
 def _is_nested(entry: object) -> bool:
     return isinstance(entry, tuple) and len(entry) == 1 and not isinstance(entry[0], int)
 
 
-def _only_one(name: str, value: Any) -> Tensor:
+def _only_one(name: str, value: OneTensor) -> Tensor:
     tensors = list(value) if isinstance(value, tuple | list) else [value]
     if len(tensors) != 1 or not isinstance(tensors[0], Tensor):
         raise SporaxTypeError.must(_NAME, name, "be a Tensor or a list of one", value)

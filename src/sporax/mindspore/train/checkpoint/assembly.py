@@ -112,12 +112,7 @@ class ShardedCheckpoint:
         num_files = self.strategy.num_ranks if self.slices is None else self.slices.num_ranks
         if len(self.files) >= num_files:
             return
-        # A process has the devices of so many ranks of the strategy.
-        each = max(self.strategy.num_ranks // num_files, 1)
-        groups: dict[frozenset[int], list[set[str]]] = {}
-        for number, file in self.files.items():
-            stages = frozenset(self.strategy.place(rank)[0] for rank in range(number * each, (number + 1) * each))
-            groups.setdefault(stages, []).append({key.partition("@")[0] for key in file.specs})
+        groups = self._names_by_stages(num_files)
         # Ranks that write all they hold write the same names; one file alone cannot tell.
         differ = any(names != group[0] for group in groups.values() for names in group)
         least = 1 if self.slices is None else 2
@@ -129,6 +124,16 @@ class ShardedCheckpoint:
                 f"For '{self.where}', the files of all ranks must be there, but {len(self.files)} of {num_files} are, those of "
                 f"{sorted(self.files)}{what}."
             )
+
+    def _names_by_stages(self, num_files: int) -> dict[frozenset[int], list[set[str]]]:
+        """The names in each file, by the pipeline stages whose devices its process has."""
+        # A process has the devices of so many ranks of the strategy.
+        each = max(self.strategy.num_ranks // num_files, 1)
+        groups: dict[frozenset[int], list[set[str]]] = {}
+        for number, file in self.files.items():
+            stages = frozenset(self.strategy.place(rank)[0] for rank in range(number * each, (number + 1) * each))
+            groups.setdefault(stages, []).append({key.partition("@")[0] for key in file.specs})
+        return groups
 
     def release(self) -> None:
         """Forget the pages that were read."""
@@ -224,20 +229,23 @@ def open_ranks(
     first = sibling(Path(missing[0][1]), missing[0][0], 0) if missing else None
     if first is not None and first.is_file():
         found.setdefault(0, first)
-    checkpoint = None
-    if found:
-        slices = open_rank_files(where, found[min(found)], found.values(), verify=verify)
-        files = slices.files if slices else {r: open_checkpoint(where, p, verify=verify) for r, p in found.items()}
-        if slices is None and (placing := [str(file.path) for file in files.values() if LAYOUT in file.metadata]):
-            raise SporaxValueError(
-                f"For '{where}', all files must say what they hold or none, but '{found[min(found)]}' does not, and "
-                f"{placing[:3]} do."
-            )
-        checkpoint = ShardedCheckpoint(where, strategy, files, slices)
+    checkpoint = _opened(where, strategy, found, verify) if found else None
     if checkpoint is None or (missing and not checkpoint.describes_itself):
         rank, path = missing[0]
         raise SporaxValueError(f"For '{where}', {absent.format(rank=rank, path=path)}")
     return checkpoint
+
+
+def _opened(where: str, strategy: Strategy, paths: Mapping[int, Path], verify: bool) -> ShardedCheckpoint:
+    """The files that are there, which all say where their slices belong, or none."""
+    slices = open_rank_files(where, paths[min(paths)], paths.values(), verify=verify)
+    files = slices.files if slices else {rank: open_checkpoint(where, p, verify=verify) for rank, p in paths.items()}
+    if slices is None and (placing := [str(file.path) for file in files.values() if LAYOUT in file.metadata]):
+        raise SporaxValueError(
+            f"For '{where}', all files must say what they hold or none, but '{paths[min(paths)]}' does not, and "
+            f"{placing[:3]} do."
+        )
+    return ShardedCheckpoint(where, strategy, files, slices)
 
 
 def target_region(strategy: Strategy, spec: StoredTensor, rank: int, weight_shape: tuple[int, ...] | None) -> Region:
