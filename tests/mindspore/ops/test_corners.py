@@ -20,7 +20,6 @@ def floats(*values):
 @pytest.mark.parametrize(
     ("function", "at", "expected"),
     [
-        (ops.selu, [0.0, 1.0], [1.0507, 1.0507]),
         (ops.bessel_i0, [0.0, 1.0], [0.0, 0.5652]),
         (ops.i0, [0.0, -1.0], [0.0, -0.5652]),
         (ops.logit, [0.0, 1.0, 0.5, -1.0, 2.0], [INF, INF, 4.0, NAN, NAN]),

@@ -195,12 +195,6 @@ def _fast_gelu(x: Array) -> Array:
     return x * jax.nn.sigmoid(1.702 * x)
 
 
-def _selu(x: Array) -> Array:
-    # 0 belongs to the line, as in MindSpore; JAX's derivative there is that of the curve.
-    curve = 1.6732632423543772 * jnp.expm1(jnp.where(x >= 0, 0, x))
-    return 1.0507009873554805 * jnp.where(x >= 0, x, curve)
-
-
 _floats: Convert = _floating
 
 
@@ -209,7 +203,7 @@ for _primitive, _compute, _own, _parameter, _mint, _doc in (
     ("HSigmoid", _hard_sigmoid, "hardsigmoid", "input", "nn.functional.hardsigmoid", "x / 6 + 1/2 limited to [0, 1]."),
     ("HSwish", _hard_swish, "hardswish", "input", "nn.functional.hardswish", "x times its hard sigmoid."),
     ("Mish", jax.nn.mish, "mish", "x", "nn.functional.mish(input=x)", "x · tanh(log(1 + exp(x))) (Misra 2019)."),
-    ("SeLU", _selu, "selu", "input_x", "nn.functional.selu(input=input_x)",
+    ("SeLU", jax.nn.selu, "selu", "input_x", "nn.functional.selu(input=input_x)",
      "1.0507 · (x where positive, else 1.6733 · (exp(x) - 1)) (Klambauer et al. 2017)."),
     ("Softsign", jax.nn.soft_sign, "softsign", "x", "nn.functional.softsign(input=x)", "x / (1 + |x|)."),
     (None, jax.nn.log_sigmoid, "logsigmoid", "x", "nn.functional.logsigmoid(input=x)", "Logarithm of the sigmoid."),
