@@ -18,7 +18,7 @@ from sporax.k8s.resource.job_status import Status
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _PREFIX = "sporax_operator"
 _JOB = ["namespace", "job"]
-# The first that is true is a job's state. All are told: one without jobs is 0, or Prometheus would keep its last number.
+# The first that is true is a job's state. All are reported: one without jobs is 0, or Prometheus would keep its last number.
 _STATES = (facts.SUCCEEDED, facts.FAILED, facts.SUSPENDED, facts.RESTARTING, facts.RUNNING, facts.CREATED)
 
 

@@ -246,8 +246,8 @@ def moe_init_routing_v2(
     if drop_pad_mode == 0:
         positions = jnp.zeros(order.shape, jnp.int32).at[order].set(jnp.arange(order.size, dtype=jnp.int32))
         num_rows = min(active_num, order.size) if active_num else order.size
-        wanted = {0: none, 1: jnp.cumsum(counts, dtype=jnp.int32), 2: counts}[expert_tokens_count_or_cumsum_flag]
-        return x[order[:num_rows] // per_token], positions, wanted, none
+        counted = {0: none, 1: jnp.cumsum(counts, dtype=jnp.int32), 2: counts}[expert_tokens_count_or_cumsum_flag]
+        return x[order[:num_rows] // per_token], positions, counted, none
     if expert_num < 1 or not 0 < expert_capacity <= tokens:
         raise SporaxValueError(
             f"For 'MoeInitRoutingV2', 'expert_num' and 'expert_capacity' must be positive, the capacity at most {tokens}, "
