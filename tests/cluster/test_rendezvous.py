@@ -270,6 +270,25 @@ def test_the_launcher_of_a_machine_that_does_not_answer_is_not_waited_for():
     assert cluster.failure == f"rank 2 (worker 'c') on y {UNANSWERED}"
 
 
+@pytest.mark.parametrize("failure", ["ended without saying goodbye", UNANSWERED])
+def test_a_launcher_that_was_told_to_stop_ends_the_job_for_good_also_behind_the_loss_of_its_rank(failure: str):
+    cluster = failed_with_launchers(failure, is_own_word=False)
+    said = "the launcher on y ended its ranks: got SIGTERM"
+    stopped = Leave("ended its ranks: got SIGTERM", final=True)
+    assert cluster.handle(8, stopped) == [(7, Ended(False, said, "c", final=True))]
+    assert (cluster.is_final, cluster.is_open, cluster.failure) == (True, False, said)
+    # One that was told so, too, has nothing to add; nor has one that ends because of it.
+    assert cluster.handle(7, Leave("ended its ranks: got SIGINT", final=True)) == []
+    assert cluster.failure == said
+
+
+def test_a_launcher_that_is_told_to_stop_after_the_end_of_a_job_that_went_well_says_nothing():
+    done = Cluster(1, 0, 60.0)
+    assert done.close() == []
+    assert done.fail("the launcher on x ended its ranks: got SIGTERM", Leave("", final=True)) == []
+    assert not done.is_final
+
+
 def test_a_launcher_that_speaks_before_its_rank_is_missed_names_the_rank():
     cluster, _ = gathered(member("a", 0, host="x"), member("b", 1, host="x"), member("c", 2, host="y"))
     cluster.handle(8, Watch("y"))

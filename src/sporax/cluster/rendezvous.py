@@ -213,10 +213,8 @@ class Cluster(Struct):
         rank = self.ranks.pop(connection, None)
         self.waiting.discard(connection)
         self.awaited.discard(connection)
-        if self.has_ended:
-            return []
         # A peer that has not named itself speaks for none.
-        if member is None:
+        if self.has_ended or member is None:
             return []
         if rank is not None and member.role is ProcessRole.WORKER:
             # Still known by its rank: others, or its launcher, may speak of it later.
@@ -231,9 +229,7 @@ class Cluster(Struct):
                 return self._fail(reason, member.node_id)
             self.is_accused = True
             return self._fail(f"{_numbered_name(other, word.accused)} {word.problem}: {reason}", other.node_id)
-        if self.phase is ClusterPhase.RUNNING and not self.members:
-            return self.close()
-        return []
+        return self.close() if self.phase is ClusterPhase.RUNNING and not self.members else []
 
     def _worker(self, rank: int | None) -> messages.Register | None:
         """The worker with this rank, also one that has left."""
@@ -261,7 +257,11 @@ class Cluster(Struct):
             self.failure = f"{self.failure} ({ending.problem})" if self.is_own_word else name
             return [self._announce(connection) for connection in sorted(self.watchers)]
         if self.has_ended:
-            return []
+            # A launcher that was told to stop may be heard behind the loss of a rank that it has ended.
+            if self.phase is ClusterPhase.DONE or self.is_final or not ending.final:
+                return []
+            self.is_final, self.is_open, self.failure = True, False, reason
+            return [self._announce(connection) for connection in sorted(self.watchers)]
         self.is_final, self.exit_code = ending.final, ending.exit_code
         return self._fail(reason) if member is None else self._fail(f"{name}: {reason}", member.node_id)
 
