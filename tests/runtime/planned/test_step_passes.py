@@ -15,9 +15,8 @@ from sporax.ir.placement import Placement
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.report.summarize import summarize
-from sporax.runtime.devices import agreed_plan
 from sporax.runtime.devices.global_view import Argument
-from sporax.runtime.planned import step_passes
+from sporax.runtime.planned import compiled_plans, step_passes
 from sporax.runtime.planned.compiled_plans import CompiledPlans, device_bytes
 from sporax.runtime.planned.step import PlannedStep
 from sporax.runtime.planned.step_passes import FIRST_PASSES, STEP_PASSES, TRIAL_PASSES, StepState, run_passes
@@ -91,24 +90,24 @@ def test_strategies_that_exceed_the_memory_are_refused():
 
 def test_a_limit_holds_for_the_compiled_step_which_is_not_compiled_again(monkeypatch):
     free = run_passes(STEP_PASSES, searched())
-    assert free.executable is None  # nothing is compiled without a limit
+    assert free.compiled is None  # nothing is compiled without a limit
     limit = free.plan_result.search.statistics["peak_bytes"]
     near = replace(free.settings, max_device_bytes=limit)
     within = run_passes(STEP_PASSES, replace(searched(), settings=near))
     planned, statistics = within.planned, within.plan_result.search.statistics
-    assert statistics["compiled_bytes"] == device_bytes(within.executable) <= limit
-    assert planned.compile("update") is within.executable is planned.executable
+    assert statistics["compiled_bytes"] == device_bytes(within.compiled.executable) <= limit
+    assert planned.compile("update") is within.compiled.executable is planned.executable
     np.testing.assert_allclose(
         planned.run(planned.executable, [jnp.asarray(W)], [X])[0], W - 0.1 * (X.T @ (X @ W)), rtol=1e-6
     )
     assert "compiled of" in str(summarize(planned.graph, planned.plan, planned.search, planned.model))
 
     # A compiler that needs more than was predicted: another plan is taken.
-    monkeypatch.setattr(agreed_plan, "device_bytes", lambda executable: limit + 1)
+    monkeypatch.setattr(compiled_plans, "device_bytes", lambda executable: limit + 1)
     less = run_passes(STEP_PASSES, replace(searched(), settings=near))
     assert less.plan_result.search.statistics["peak_bytes"] < limit
     assert less.plan_result.plan != within.plan_result.plan
-    assert less.executable is None
+    assert less.compiled is None
 
 
 def test_only_the_plan_that_runs_here_is_compiled(monkeypatch):
@@ -119,9 +118,9 @@ def test_only_the_plan_that_runs_here_is_compiled(monkeypatch):
     assert step_passes._trial_plan(near, near.jaxpr, False)
     others = replace(near, settings=replace(settings, hardware="h100"))
     monkeypatch.setattr(SESSION, "plan_only", True)
-    assert run_passes(TRIAL_PASSES, near).executable is None
+    assert run_passes(TRIAL_PASSES, near).compiled is None
     monkeypatch.setattr(SESSION, "plan_only", False)
-    assert run_passes(TRIAL_PASSES, others).executable is None
+    assert run_passes(TRIAL_PASSES, others).compiled is None
 
 
 def test_strategies_near_the_memory_are_compiled():
