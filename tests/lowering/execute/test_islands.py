@@ -229,6 +229,23 @@ def test_a_broadcast_in_an_island_sends_the_source(axes, source, from_rank, dtyp
     np.testing.assert_array_equal(got, parts[rows].reshape(-1))
 
 
+@pytest.mark.parametrize("hardware", ["cpu", "h100", "tpu-v5p"])
+def test_rows_that_are_traded_unevenly_are_costed(hardware):
+    """XLA compiles it for GPUs and TPUs alone."""
+    counts, starts = jnp.full(8, 2, jnp.int32), 2 * jnp.arange(8, dtype=jnp.int32)
+
+    def traded_unevenly(a):
+        return lax.ragged_all_to_all(a, jnp.zeros_like(a), starts, counts, starts, counts, axis_name="x")
+
+    def planned(body):
+        island = jax.shard_map(body, mesh=RING, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+        return sporax.plan(island, jnp.zeros((128, 64)), devices=8, hardware=hardware)
+
+    traded = planned(traded_unevenly)
+    assert "all_to_all over" in str(traded.summary())
+    assert traded.predicted_seconds > planned(lambda a: a * 2).predicted_seconds
+
+
 @pytest.mark.parametrize(
     "unreduced", [{"in_specs": P(unreduced={"x"})}, {"out_specs": P(unreduced={"x"})}], ids=["in", "out"]
 )

@@ -73,8 +73,13 @@ class Sum(nn.Cell):
 
 @pytest.mark.parametrize("size", [None, Symbol(divisor=8), Symbol(max=64, divisor=16)])
 def test_an_open_size_may_be_that_of_another_input(size):
-    # Eight, or the divisor, would not fit.
-    Sum().compile(Tensor(np.ones((64, 4), np.float32)), open_sizes(size, 4))
+    given, opened = Tensor(np.ones((64, 4), np.float32)), open_sizes(size, 4)
+    if opened.shape[0] not in (1, 64):
+        with pytest.raises(ValueError, match="64"):
+            Sum()(given, opened)  # its smallest size does not fit
+    sum_of_both = Sum()
+    assert sum_of_both.compile(given, opened) is None
+    assert opened.shape != given.shape  # what describes the input is as before
 
 
 @pytest.mark.parametrize("size", [Symbol(max=32, divisor=8), Symbol(divisor=24)])

@@ -11,6 +11,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "golden")]
 import jax  # noqa: E402 - after the environment is set
 import operator_cases  # noqa: E402  (found through the line above)
 
+from sporax.mindspore import context  # noqa: E402
+
 
 @pytest.fixture
 def numbers():
@@ -30,6 +32,19 @@ def check():
         operator_cases.check(operator_cases.Case(call, reference, inputs, gradient), rtol)
 
     return run
+
+
+@pytest.fixture
+def eight_devices():
+    """Turns to semi-automatic parallelism over eight devices, in graph mode, until the test ends."""
+
+    def turn():
+        context.set_context(mode=context.GRAPH_MODE)
+        context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, full_batch=True)
+
+    yield turn
+    context.reset_auto_parallel_context()
+    context.set_context(mode=context.PYNATIVE_MODE)
 
 
 @pytest.fixture(autouse=True, scope="module")

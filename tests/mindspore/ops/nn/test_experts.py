@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
-from sporax.mindspore import Tensor, context, nn, ops
+from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore.ops import auto_generate as gen
 from sporax.mindspore.ops.operations import FFN
 
@@ -27,18 +27,6 @@ def by_expert(x=X, w1=W1, w2=W2):
     return np.concatenate(
         [two_layers(x[:1], w1[0], w2[0], B1[0], B2[0]), two_layers(x[1:], w1[1], w2[1], B1[1], B2[1])]
     )
-
-
-@pytest.fixture(autouse=True)
-def _context():
-    yield
-    context.reset_auto_parallel_context()
-    context.set_context(mode=context.PYNATIVE_MODE)
-
-
-def eight_devices():
-    context.set_context(mode=context.GRAPH_MODE)
-    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, full_batch=True)
 
 
 @pytest.mark.parametrize("tokens", [Tensor(TOKENS), (1, 3)])
@@ -96,7 +84,7 @@ class Layers(nn.Cell):
 WITH_EXPERTS = ((1, 1), (1, 1, 8), (1, 8, 1), (1,), (1, 8), (1, 1))
 
 
-def test_columns_of_the_first_layer_on_eight_devices():
+def test_columns_of_the_first_layer_on_eight_devices(eight_devices):
     eight_devices()
     result = Layers(WITH_EXPERTS)(*map(Tensor, (X, W1, W2, TOKENS, B1, B2)))
     np.testing.assert_allclose(result.asnumpy(), by_expert(), rtol=1e-4, atol=1e-5)
@@ -111,7 +99,7 @@ def test_columns_of_the_first_layer_on_eight_devices():
         ((1, 1), (1, 1, 4), (1, 2, 1), (1,), (1, 4), (1, 1)),
     ],
 )
-def test_rows_hidden_size_and_experts_are_not_sharded(strategy):
+def test_rows_hidden_size_and_experts_are_not_sharded(strategy, eight_devices):
     eight_devices()
     with pytest.raises(RuntimeError, match="ffn \\(FFN\\)"):
         Layers(strategy)(*map(Tensor, (X, W1, W2, TOKENS, B1, B2)))

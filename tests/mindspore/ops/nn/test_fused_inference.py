@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sporax.mindspore import Tensor, context, nn, ops
+from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore.ops.auto_generate import FusedInferAttentionScore
 
 RANDOM = np.random.RandomState(0)
@@ -25,13 +25,6 @@ def plain(query, key, value, mask=0, shift=0.0):
 
 def in_layout(x, layout):
     return {"BNSD": x, "BSND": x.swapaxes(1, 2), "BSH": x.swapaxes(1, 2).reshape(len(x), x.shape[2], -1)}[layout].copy()
-
-
-@pytest.fixture(autouse=True)
-def _context():
-    yield
-    context.reset_auto_parallel_context()
-    context.set_context(mode=context.PYNATIVE_MODE)
 
 
 @pytest.mark.parametrize("layout", ["BSH", "BNSD", "BSND"])
@@ -87,11 +80,6 @@ class Net(nn.Cell):
         return self.operator(query, [key], [value], shift, mask)
 
 
-def eight_devices():
-    context.set_context(mode=context.GRAPH_MODE)
-    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, full_batch=True)
-
-
 OF_SCORES = (2, 1, 1, 1), (2, 2, 2)
 CASES = {
     "batch, heads and queries": ("BNSD", S, ((2, 2, 2, 1), ((2, 2, 1, 1),), ((2, 2, 1, 1),), *OF_SCORES)),
@@ -102,7 +90,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_eight_devices_as_one(name):
+def test_eight_devices_as_one(name, eight_devices):
     layout, queries, strategy = CASES[name]
     inputs = (QUERY[:, :, :queries], KEY, VALUE)
     shift, mask = SHIFT[:, :, :queries].copy(), MASK[:, :queries].copy()
@@ -122,7 +110,7 @@ def test_eight_devices_as_one(name):
         ((1, 2, 1, 1), ((1, 2, 1, 1),), ((1, 4, 1, 1),)),
     ],
 )
-def test_strategies_that_are_refused(strategy):
+def test_strategies_that_are_refused(strategy, eight_devices):
     eight_devices()
     with pytest.raises(RuntimeError, match="FusedInferAttentionScore"):
         Net("BNSD", strategy)(*map(Tensor, (QUERY, KEY, VALUE, SHIFT, MASK)))

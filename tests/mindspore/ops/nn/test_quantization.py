@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
-from sporax.mindspore import Tensor, context, nn
+from sporax.mindspore import Tensor, nn
 from sporax.mindspore.ops import auto_generate as gen
 from sporax.mindspore.ops.operations import AntiQuant, Dequant, Quant
 
@@ -17,18 +17,6 @@ ROUNDED = {"ROUND": np.round, "FLOOR": np.floor, "CEIL": np.ceil, "TRUNC": np.tr
 
 def int8(values):
     return np.clip(values, -128, 127).astype(np.int8)
-
-
-@pytest.fixture(autouse=True)
-def _context():
-    yield
-    context.reset_auto_parallel_context()
-    context.set_context(mode=context.PYNATIVE_MODE)
-
-
-def eight_devices():
-    context.set_context(mode=context.GRAPH_MODE)
-    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, full_batch=True)
 
 
 @pytest.mark.parametrize("how", ROUNDED)
@@ -125,7 +113,7 @@ SHARDED = {
 
 
 @pytest.mark.parametrize("name", SHARDED)
-def test_eight_devices_as_one(name):
+def test_eight_devices_as_one(name, eight_devices):
     operator, inputs = SHARDED[name]
     net = Net(operator)
     expected = net(*map(Tensor, inputs))
@@ -137,7 +125,7 @@ def test_eight_devices_as_one(name):
         np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=2e-3, atol=1e-3)
 
 
-def test_rows_and_columns_of_a_product_are_sharded_as_they_fit():
+def test_rows_and_columns_of_a_product_are_sharded_as_they_fit(eight_devices):
     eight_devices()
     inputs = [*map(Tensor, (A, B, SCALE))]
     with pytest.raises(RuntimeError, match="QuantBatchMatmul"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
-from sporax.mindspore import Tensor, context, nn, ops
+from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore.ops import auto_generate as gen
 
 RANDOM = np.random.RandomState(0)
@@ -19,18 +19,6 @@ def halves(x, cos=COS, sin=SIN):
 def neighbours(x, cos=COS, sin=SIN):
     partner = np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape)
     return x * cos + partner * sin
-
-
-@pytest.fixture(autouse=True)
-def _context():
-    yield
-    context.reset_auto_parallel_context()
-    context.set_context(mode=context.PYNATIVE_MODE)
-
-
-def eight_devices():
-    context.set_context(mode=context.GRAPH_MODE)
-    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, full_batch=True)
 
 
 @pytest.mark.parametrize(("mode", "expected"), [(0, halves), (1, neighbours)])
@@ -69,7 +57,7 @@ class Net(nn.Cell):
 STRATEGY = ((4, 1, 2, 1), (4, 1, 1, 1), (4, 1, 1, 1))
 
 
-def test_batch_and_heads_on_eight_devices():
+def test_batch_and_heads_on_eight_devices(eight_devices):
     eight_devices()
     result = Net(gen.RotaryPositionEmbedding().shard(STRATEGY))(*map(Tensor, (X, COS, SIN)))
     np.testing.assert_allclose(result.asnumpy(), halves(X), rtol=1e-5, atol=1e-6)
@@ -97,7 +85,7 @@ def test_queries_and_keys_by_position(cos_format, per_sequence):
         np.testing.assert_allclose(result.asnumpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_queries_of_four_dimensions_on_eight_devices():
+def test_queries_of_four_dimensions_on_eight_devices(eight_devices):
     eight_devices()
     strategy = ((4, 1, 2, 1), (4, 1, 2, 1), (1, 1, 1, 1), (1, 1, 1, 1), (1,))
     results = Net(ops.ApplyRotaryPosEmb(1).shard(strategy))(*map(Tensor, (X, X, COS, SIN, np.ones(4, np.int32))))
@@ -105,7 +93,7 @@ def test_queries_of_four_dimensions_on_eight_devices():
         np.testing.assert_allclose(result.asnumpy(), halves(X), rtol=1e-5, atol=1e-6)
 
 
-def test_heads_stay_whole():
+def test_heads_stay_whole(eight_devices):
     eight_devices()
     inputs = [*map(Tensor, (QUERY, KEY, TABLE[0], TABLE[1], np.arange(3, dtype=np.int32)))]
     whole = ((1, 1), (1, 1), (1,))
