@@ -1,6 +1,7 @@
 """FileWriter, FileReader and MindPage: what is written is read, also after appending; mistakes are named."""
 
 import logging
+import pathlib
 
 import numpy as np
 import pytest
@@ -94,6 +95,13 @@ def test_pages_of_a_category(tmp_path):
     assert [row["name"] for row in pages.read_at_page_by_id(1, 1, 1)] == ["n3"]
     with pytest.raises(mindrecord.MRMDefineCategoryError):
         pages.category_field = "name"
+    with pytest.raises(RuntimeError, match=r"Invalid data, category_id: 2 must be in the range \[0, 2\]."):
+        pages.read_at_page_by_id(2, 0, 1)
+    with pytest.raises(RuntimeError, match="category_name: seven could not found."):
+        pages.read_at_page_by_name("seven", 0, 1)
+    for page, num_row in (("0", 1), (-1, 1), (0, "1"), (0, 0)):
+        with pytest.raises(mindrecord.ParamValueError, match="should be int and greater than"):
+            pages.read_at_page_by_id(0, page, num_row)
 
 
 @pytest.mark.parametrize(
@@ -128,14 +136,24 @@ def test_mistakes_are_named(tmp_path):
         writer.add_index(["nope"])
     with pytest.raises(mindrecord.ParamTypeError):
         writer.write_raw_data({"label": 1})
-    with pytest.raises(RuntimeError, match="at least one row"):
+    with pytest.raises(RuntimeError, match="There is no valid data"):
         writer.write_raw_data([])
     writer.commit()
-    with pytest.raises(RuntimeError, match="committed"):
+    with pytest.raises(RuntimeError, match="on flushed MindRecord files"):
         writer.write_raw_data([{"label": 1, "data": b""}])
     for wrong in ("", "x:y", "folder/"):
         with pytest.raises(mindrecord.ParamValueError):
             FileWriter(wrong)
+    for wrong, words in (
+        ({"shard_num": None}, "Parameter shard_num is None."),
+        ({"shard_num": "2"}, "Parameter shard_num's type is not int."),
+        ({"shard_num": 1001}, "Parameter shard_num's value: 1001 should between 1 and 1000."),
+        ({"overwrite": 1}, "Parameter overwrite's type is not bool."),
+    ):
+        with pytest.raises(mindrecord.ParamValueError, match="Invalid parameter value. " + words):
+            FileWriter(path, **wrong)
+    with pytest.raises(mindrecord.MRMGetMetaError, match="Failed to get meta info"):
+        FileWriter(str(tmp_path / "without")).add_index(["label"])
     with pytest.raises(RuntimeError, match="power of two"):
         FileWriter(path).set_page_size(3)
     with pytest.raises(mindrecord.MRMOpenError):
@@ -144,6 +162,57 @@ def test_mistakes_are_named(tmp_path):
         FileReader(path, columns=["zz"])
     with pytest.raises(NotImplementedError, match="encrypted"):
         mindrecord.set_enc_key("0123456789012345")
+
+
+def test_a_reader_is_one_stream_that_ends_with_its_file(tmp_path):
+    path = write(tmp_path / "stream", LABELS, [{"label": i} for i in range(5)])
+    reader = FileReader(path)
+    assert next(reader.get_next()) == {"label": 0}
+    assert [row["label"] for row in reader.get_next()] == [1, 2, 3, 4]
+    assert list(reader.get_next()) == []
+    closed = FileReader(path)
+    seen = [closed.close() if row["label"] == 2 else row["label"] for row in closed.get_next()]
+    assert seen == [0, 1, None]
+    assert list(closed.get_next()) == []
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        ("0", "is not exists"),
+        (
+            "1",
+            "can not be found. Please check whether the mindrecord file exists and do not rename the mindrecord file.",
+        ),
+        ("1.db", r"1\.db exists and do not rename the mindrecord file and meta file."),
+    ],
+)
+def test_a_lost_file_of_a_group_is_named(tmp_path, lost, words):
+    write(tmp_path / "group", LABELS, [{"label": i} for i in range(4)], shards=2)
+    (tmp_path / f"group{lost}").unlink()
+    with pytest.raises(mindrecord.MRMOpenError, match=words):
+        FileReader(str(tmp_path / "group0"))
+
+
+@pytest.mark.parametrize(
+    ("content", "index", "words"),
+    [
+        (b"", b"", "the size of mindrecord file: "),
+        (b"just for a test", b"", "the size of mindrecord file header is larger than the upper limit."),
+        (
+            None,
+            b"just for a test",
+            r"Failed to execute the sql \[ SELECT NAME from SHARD_NAME; \] while verifying meta file",
+        ),
+    ],
+)
+def test_a_file_of_another_kind_is_named(tmp_path, content, index, words):
+    path = pathlib.Path(write(tmp_path / "kind", LABELS, [{"label": 1}]))
+    if content is not None:
+        path.write_bytes(content)
+    path.with_name("kind.db").write_bytes(index)
+    with pytest.raises(mindrecord.MRMOpenError, match=words):
+        FileReader(str(path))
 
 
 def test_a_row_larger_than_a_page_and_a_number_that_is_not_finite(tmp_path):

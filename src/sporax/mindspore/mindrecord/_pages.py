@@ -18,16 +18,19 @@ from sporax.mindspore.mindrecord._shard import open_shards
 from sporax.mindspore.mindrecord._write import check_file_name
 
 
-def check_consumers(where: str, count: object) -> None:
+def check_consumers(count: object) -> None:
     """A number of reading threads.
 
     Raises:
         ParamValueError: it is no int, or less than 1.
     """
-    # Only named in the message: MindSpore refuses more threads than cores, but no thread is started here.
-    most = os.cpu_count() or 1
-    if not isinstance(count, int) or count < 1:
-        raise ParamValueError(f"For '{where}', 'num_consumer' must be an int in [1, {most}], but got {count!r}.")
+    if count is None:
+        raise ParamValueError("Parameter num_consumer is None.")
+    if not isinstance(count, int):
+        raise ParamValueError(f"Parameter num_consumer is not int. It is {type(count).__name__}.")
+    # The upper limit is only named: MindSpore refuses more threads than cores, but no thread is started here.
+    if count < 1:
+        raise ParamValueError(f"Parameter num_consumer: {count} should between 1 and {os.cpu_count() or 1}.")
 
 
 class FileReader:
@@ -56,7 +59,7 @@ class FileReader:
     ) -> None:
         for name in file_name if isinstance(file_name, list) else [file_name]:
             check_file_name(name)
-        check_consumers("FileReader", num_consumer)
+        check_consumers(num_consumer)
         if operator is not None:
             raise ParamValueError(f"For 'FileReader', 'operator' must be None, but got {operator!r}.")
         if columns is not None and not isinstance(columns, list):
@@ -68,15 +71,19 @@ class FileReader:
         unknown = [name for name in self._columns if name not in fields]
         if unknown:
             raise SporaxRuntimeError.must("FileReader", "a column", f"be one of the fields {fields}", repr(unknown[0]))
+        self._is_closed = False
+        # One stream, as in MindSpore: a second `get_next` goes on where the first one stopped.
+        self._rows = ((shard, number) for shard in self._shards for number in range(shard.size))
 
     def get_next(self) -> Iterator[Row]:
-        """The rows, as dicts: numbers, str, bytes and arrays."""
-        for shard in self._shards:
-            for number in range(shard.size):
-                yield shard.read(number, self._columns)
+        """The rows that were not read yet, as dicts: numbers, str, bytes and arrays; none after `close`."""
+        while not self._is_closed and (place := next(self._rows, None)):
+            shard, number = place
+            yield shard.read(number, self._columns)
 
     def close(self) -> None:
         """Close the files. Calling it again changes nothing."""
+        self._is_closed = True
         for shard in self._shards:
             shard.close()
 
@@ -110,7 +117,7 @@ class MindPage:
         for name in file_name if isinstance(file_name, list) else [file_name]:
             check_file_name(name)
         # MindSpore reads with so many threads; the check is kept so that scripts fail in the same way.
-        check_consumers("MindPage", num_consumer)
+        check_consumers(num_consumer)
         self._shards = open_shards(file_name)
         self._field: str | None = None
 
@@ -149,12 +156,18 @@ class MindPage:
         """Rows `page * num_row` and following of the category with a number.
 
         Raises:
-            ParamValueError: an argument is not valid, or there is no such category.
+            ParamValueError: an argument is not valid.
+            SporaxRuntimeError: there is no such category.
         """
         # Numbers are places in the list of `read_category_info`, as the user has seen it.
         names = [entry["name"] for entry in json.loads(self.read_category_info())["categories"]]
-        if not isinstance(category_id, int) or not 0 <= category_id < len(names):
-            raise ParamValueError(f"For 'MindPage', 'category_id' must be int in [0, {len(names)}): {category_id!r}.")
+        if not isinstance(category_id, int) or category_id < 0:
+            raise ParamValueError(f"Category id should be int and greater than or equal to 0, but got {category_id!r}.")
+        _check_page(page, num_row)
+        if category_id >= len(names):
+            raise SporaxRuntimeError(
+                f"Invalid data, category_id: {category_id} must be in the range [0, {len(names)}]."
+            )
         return self.read_at_page_by_name(names[category_id], page, num_row)
 
     def read_at_page_by_name(self, category_name: str, page: int, num_row: int) -> list[Row]:
@@ -162,13 +175,11 @@ class MindPage:
 
         Raises:
             ParamValueError: an argument is not valid.
+            SporaxRuntimeError: there is no such category.
         """
         if not isinstance(category_name, str):
-            raise ParamValueError(f"For 'MindPage', 'category_name' must be a str, but got {category_name!r}.")
-        if not isinstance(page, int) or page < 0 or not isinstance(num_row, int) or num_row < 1:
-            raise ParamValueError(
-                f"For 'MindPage', 'page' must be an int >= 0 and 'num_row' one >= 1, but got {page!r} and {num_row!r}."
-            )
+            raise ParamValueError(f"Category name should be str, but got {category_name!r}.")
+        _check_page(page, num_row)
         column = self._column()
         statement = f"SELECT ROW_ID, {column} FROM INDEXES ORDER BY ROW_ID"
         # A place in the result of ORDER BY ROW_ID is the number under which `Shard.read` knows a row.
@@ -179,6 +190,8 @@ class MindPage:
             # Names are compared as text, since the public category names are str even for numbers.
             if str(value) == category_name
         ]
+        if not positions:
+            raise SporaxRuntimeError(f"Invalid data, category_name: {category_name} could not found.")
         chosen = positions[page * num_row : (page + 1) * num_row]
         return [shard.read(i, [f.name for f in shard.header.schema.fields]) for shard, i in chosen]
 
@@ -187,3 +200,10 @@ class MindPage:
             raise SporaxRuntimeError("For 'MindPage', 'category_field' must be set first.")
         # In the index a column is called after its field and the number of its schema, and files have one schema.
         return f"{self._field}_0"
+
+
+def _check_page(page: object, num_row: object) -> None:
+    if not isinstance(page, int) or page < 0:
+        raise ParamValueError(f"Page should be int and greater than or equal to 0, but got {page!r}.")
+    if not isinstance(num_row, int) or num_row < 1:
+        raise ParamValueError(f"num_row should be int and greater than 0, but got {num_row!r}.")

@@ -33,47 +33,93 @@ from sporax.mindspore.mindrecord import _schema
 
 
 class MindRecordException(SporaxError):  # noqa: N818 (MindSpore's name)
-    """Root of the errors below."""
+    """Root of the errors below; their texts begin with MindSpore's name and sentence of the class.
+
+    Attributes:
+        lead: that sentence.
+    """
+
+    lead = ""
+
+    def __str__(self) -> str:
+        return f"[{type(self).__name__}]: {self.lead}{super().__str__()}"
+
+    @property
+    def error_msg(self) -> str:
+        """The text without the name of the class."""
+        return f"{self.lead}{super().__str__()}"
 
 
 class ParamTypeError(MindRecordException, SporaxTypeError):
     """An argument has the wrong type."""
 
+    lead = "Invalid parameter type. "
+
 
 class ParamValueError(MindRecordException, SporaxValueError):
     """An argument has a value that is not allowed."""
+
+    lead = "Invalid parameter value. "
+
+
+class PathNotExistsError(MindRecordException, SporaxValueError):
+    """A folder lacks the files of a data set."""
+
+    lead = "Invalid path. "
 
 
 class MRMInvalidSchemaError(MindRecordException, SporaxValueError):
     """A schema is not valid."""
 
+    lead = "Schema format is error. Detail: "
+
 
 class MRMAddSchemaError(MindRecordException, SporaxRuntimeError):
     """A writer has a schema already, or has begun to write."""
+
+    lead = "Failed to add schema. "
+
+
+class MRMGetMetaError(MindRecordException, SporaxRuntimeError):
+    """A writer has no schema yet."""
+
+    lead = "Failed to get meta info. "
 
 
 class MRMDefineIndexError(MindRecordException, SporaxValueError):
     """An index field holds bytes or arrays."""
 
+    lead = "Failed to define index field. Detail: "
+
 
 class MRMAddIndexError(MindRecordException, SporaxRuntimeError):
     """An index field is not in the schema, or the writer has begun to write."""
+
+    lead = "Failed to add index field. "
 
 
 class MRMDefineCategoryError(MindRecordException, SporaxValueError):
     """A category is not one of the index fields."""
 
+    lead = "Failed to define category field. Detail: "
+
 
 class MRMOpenError(MindRecordException, SporaxRuntimeError):
     """A file cannot be opened, exists already, or is not a MindRecord file."""
+
+    lead = "MindRecord File could not open successfully. "
 
 
 class MRMUnsupportedSchemaError(MindRecordException, SporaxRuntimeError):
     """Stored bytes do not fit the shape that the schema gives."""
 
+    lead = "Schema is not supported. Detail: "
+
 
 class MRMValidateDataError(MindRecordException, SporaxValueError):
     """A row cannot be stored."""
+
+    lead = "Raw data do not match the schema. Detail: "
 
 
 def set_enc_key(enc_key: str | None) -> None:

@@ -104,12 +104,19 @@ def read_header(path: Path) -> Header:
     Raises:
         MRMOpenError: it is not a MindRecord file, or has no index.
     """
+    _check_there(path, "mindrecord file", "mindrecord file")
     try:
         with path.open("rb") as file:
-            (size,) = struct.unpack("<Q", file.read(_LENGTH_BYTES))
+            head = file.read(_LENGTH_BYTES)
+            if len(head) < _LENGTH_BYTES:
+                raise ValueError(f"Invalid file, the size of mindrecord file: {path} is {len(head)} bytes")
+            (size,) = struct.unpack("<Q", head)
             # The length comes from the file: a damaged one must not make us read gigabytes.
             if size > path.stat().st_size:
-                raise ValueError(f"its header must have {size} bytes, but the file has fewer")
+                raise ValueError(
+                    "Invalid file, the size of mindrecord file header is larger than the upper limit. It says "
+                    f"{size} bytes"
+                )
             content = json.loads(file.read(size))
         schema = content["schema"][0]
         header = Header(
@@ -125,11 +132,17 @@ def read_header(path: Path) -> Header:
         )
     except (OSError, ValueError, struct.error, KeyError, TypeError, IndexError) as error:
         raise MRMOpenError(f"For 'mindrecord', {str(path)!r} cannot be read as a MindRecord file: {error}.") from error
-    if not index_path(path).is_file():
-        raise MRMOpenError(
-            f"For 'mindrecord', Invalid file, {index_path(path)} is not exists: an index lies next to its file."
-        )
+    index = index_path(path)
+    _check_there(index, f"meta file: {index}", "mindrecord file and meta file")
     return header
+
+
+def _check_there(file: Path, this: str, both: str) -> None:
+    if not file.is_file():
+        raise MRMOpenError(
+            f"Invalid file, {file} is not exists: it can not be found. Please check whether the {this} exists and do not "
+            f"rename the {both}."
+        )
 
 
 def index_path(path: Path) -> Path:
@@ -296,6 +309,8 @@ class Shard:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.header = read_header(path)
+        # MindSpore's own question whether this is an index at all.
+        self.query("SELECT NAME from SHARD_NAME")
         # Without ROW_ID and ROW_GROUP_ID, which reading does not need.
         columns = ",".join(_ROW_POSITIONS[1:4] + _ROW_POSITIONS[5:])
         # All places in one array: 48 bytes per row, and no query while rows are read.
@@ -336,7 +351,9 @@ class Shard:
             with contextlib.closing(sqlite3.connect(f"{index.absolute().as_uri()}?mode=ro", uri=True)) as connection:
                 return connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
-            raise MRMOpenError(f"For 'mindrecord', the index {str(index)!r} cannot be read: {error}.") from error
+            raise MRMOpenError(
+                f"Failed to execute the sql [ {statement}; ] while verifying meta file {str(index)!r}: {error}."
+            ) from error
 
     def read(self, number: int, fields: Sequence[str]) -> Row:
         """Some fields of a row: first the numbers and strings, then the others.

@@ -12,6 +12,7 @@ from sporax.mindspore.mindrecord._schema import (
     MRMAddIndexError,
     MRMAddSchemaError,
     MRMDefineIndexError,
+    MRMGetMetaError,
     MRMOpenError,
     ParamTypeError,
     ParamValueError,
@@ -37,14 +38,17 @@ def check_file_name(name: object) -> str:
     Raises:
         ParamValueError: it is empty, no string, or has characters that the format does not allow.
     """
-    if not isinstance(name, str) or not name or name.endswith("/"):
-        raise ParamValueError(f"For 'mindrecord', the file name must be a str and no folder, but got {name!r}.")
+    if not name:
+        raise ParamValueError("File path is not allowed None or empty!")
+    if not isinstance(name, str):
+        raise ParamValueError(f"File path: {name} is not string.")
+    if name.endswith("/"):
+        raise ParamValueError(f"File path can not end with '/', but got {name!r}.")
     last = name.rpartition("/")[2]
-    if _FORBIDDEN & set(last) or last != last.strip(" "):
-        raise ParamValueError(
-            f"For 'mindrecord', the file name must not have any of {''.join(sorted(_FORBIDDEN))} or begin or end with a "
-            f"space, but got {last!r}."
-        )
+    if _FORBIDDEN & set(last):
+        raise ParamValueError(f"File name should not contains {''.join(sorted(_FORBIDDEN))}, but got {last!r}.")
+    if last != last.strip(" "):
+        raise ParamValueError(f"File name should not start/end with space, but got {last!r}.")
     return name
 
 
@@ -71,12 +75,14 @@ class FileWriter:
 
     def __init__(self, file_name: str, shard_num: int = 1, overwrite: bool = False) -> None:
         name = check_file_name(file_name)
-        if not isinstance(shard_num, int) or not 1 <= shard_num <= _MOST_SHARDS:
-            raise ParamValueError(
-                f"For 'FileWriter', 'shard_num' must be an int in [1, {_MOST_SHARDS}], but got {shard_num!r}."
-            )
+        if shard_num is None:
+            raise ParamValueError("Parameter shard_num is None.")
+        if not isinstance(shard_num, int):
+            raise ParamValueError(f"Parameter shard_num's type is not int. It is {type(shard_num).__name__}.")
+        if not 1 <= shard_num <= _MOST_SHARDS:
+            raise ParamValueError(f"Parameter shard_num's value: {shard_num} should between 1 and {_MOST_SHARDS}.")
         if not isinstance(overwrite, bool):
-            raise ParamValueError(f"For 'FileWriter', 'overwrite' must be a bool, but got {overwrite!r}.")
+            raise ParamValueError(f"Parameter overwrite's type is not bool. It is {type(overwrite).__name__}.")
         # All numbers have as many digits as the last, so that names sort in order of their shards.
         digits = len(str(shard_num - 1))
         names = [name] if shard_num == 1 else [f"{name}{i:0{digits}d}" for i in range(shard_num)]
@@ -128,6 +134,7 @@ class FileWriter:
         Raises:
             ParamTypeError: not a list of str.
             MRMDefineIndexError: a field holds bytes or arrays.
+            MRMGetMetaError: there is no schema.
             MRMAddIndexError: a field is not in the schema, or rows have been written.
         """
         if not index_fields or not isinstance(index_fields, list):
@@ -135,7 +142,9 @@ class FileWriter:
         for name in index_fields:
             if not isinstance(name, str):
                 raise ParamTypeError(f"For 'add_index', an index field must be a str, but got {name!r}.")
-            fields = {} if self._schema is None else {field.name: field for field in self._schema.fields}
+            if self._schema is None:
+                raise MRMGetMetaError("For 'add_index', there must be a schema: call 'add_schema' first.")
+            fields = {field.name: field for field in self._schema.fields}
             if name not in fields or self._writers or self._appended:
                 raise MRMAddIndexError(
                     f"For 'add_index', a field must be in the schema and be given before rows are written, but got {name!r} "
@@ -186,10 +195,10 @@ class FileWriter:
             SporaxRuntimeError: there is no schema, no row fits it, or the files were committed.
         """
         if not isinstance(parallel_writer, bool):
-            raise SporaxTypeError.must("write_raw_data", "parallel_writer", "be a bool", repr(parallel_writer))
+            raise SporaxTypeError(f"The parameter `parallel_writer` must be bool. Got {parallel_writer!r}.")
         if self._parallel not in (None, parallel_writer):
             raise SporaxRuntimeError(
-                f"For 'write_raw_data', 'parallel_writer' must be the same in all calls, but got {self._parallel} and "
+                f"The parameter `parallel_writer` must be consistent during use. Got {self._parallel} and "
                 f"{parallel_writer}."
             )
         # MindSpore's writer fixes the mode with the first call.
@@ -201,13 +210,13 @@ class FileWriter:
                 raise ParamTypeError(f"For 'write_raw_data', a row must be a dict, but got {type(row).__name__}.")
         if self._is_committed:
             raise SporaxRuntimeError(
-                "For 'write_raw_data', the files must not be committed yet; use 'open_for_append' to go on with a file."
+                "Not allowed to call `write_raw_data` on flushed MindRecord files. Use 'open_for_append' to go on with a file."
             )
         schema, rows = self._open(), self._fitting(raw_data)
         if not rows:
             raise SporaxRuntimeError(
-                f"For 'write_raw_data', at least one row must fit the schema {schema.content()}, but none of "
-                f"{len(raw_data)} does; the log says why."
+                "There is no valid data which can be written by 'write_raw_data' to mindrecord file. None of "
+                f"{len(raw_data)} rows fits the schema {schema.content()}; the log says why."
             )
         count = len(self._writers)
         # Fewer rows than files: whole runs would leave the last files empty, so rows are dealt in turn.
@@ -243,7 +252,7 @@ class FileWriter:
         existing = [str(p) for path in self._paths for p in (path, index_path(path)) if p.exists()]
         if existing and not self._overwrite:
             raise MRMOpenError(
-                f"For 'FileWriter', the file must not exist unless 'overwrite' is set, but {existing} do."
+                f"Invalid file, mindrecord files already exist. Please check file path: {existing}, or set 'overwrite'."
             )
         # By default all numbers and strings are in the index.
         index_fields = tuple(self._index_fields or (field.name for field in self._schema.scalars))
