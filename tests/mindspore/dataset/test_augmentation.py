@@ -389,3 +389,22 @@ def test_pillow_images_in_and_out():
 def test_arguments_that_do_not_fit_are_refused(error, make):
     with pytest.raises(error), warnings.catch_warnings():
         make(vision)
+
+
+def test_gray_bytes_are_rounded_as_in_opencv():
+    # Pixels of which 14 and 15 bits of the weights give different values; the wheel has 15.
+    pixels = [[93, 164, 109], [57, 153, 32], [75, 26, 244], [236, 241, 162], [84, 82, 125], [124, 211, 5]]
+    gray = vision.ConvertColor(vision.ConvertMode.COLOR_RGB2GRAY)(np.array([pixels], np.uint8))
+    assert gray.tolist() == [[137, 111, 65, 231, 87, 162]]
+
+
+@pytest.mark.parametrize("channels", [0, 1, 3, 4])
+@pytest.mark.parametrize("is_hwc", [True, False])
+def test_a_channel_of_zeros_behind_any_number_of_channels(channels, is_hwc):
+    image = np.arange(20 * max(channels, 1), dtype=np.uint8).reshape(4, 5, -1)
+    mean, std = [float(i) for i in range(image.shape[2])], [float(2 + i) for i in range(image.shape[2])]
+    expected = np.concatenate([(image - np.float32(mean)) / np.float32(std), np.zeros((4, 5, 1))], 2)
+    value = image[..., 0] if not channels else image if is_hwc else image.transpose(2, 0, 1)
+    result = vision.NormalizePad(mean, std, is_hwc=is_hwc)(value)
+    assert result.dtype == np.float32
+    assert np.allclose(result if is_hwc else result.transpose(1, 2, 0), expected)

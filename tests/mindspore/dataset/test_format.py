@@ -80,7 +80,7 @@ def test_arguments_that_do_not_fit_are_named(positional, named, text):
 
 def test_files_without_rows_are_an_error_when_they_are_read():
     empty = SquaresDataset(0)
-    with pytest.raises(RuntimeError, match="For 'SquaresDataset', there must be at least one sample"):
+    with pytest.raises(RuntimeError, match="Invalid data, no valid data matching the dataset API SquaresDataset"):
         len(empty)
 
 

@@ -130,8 +130,12 @@ def test_own_sampler_knows_the_size_and_is_reset():
             yield from range(self.dataset_size - 1, -1, -1)
 
     sampler = Backwards(3)
-    assert column(numbers(sampler=sampler), epochs=2) == [[9, 8, 7]] * 2
-    assert sampler.resets >= 2
+    data = numbers(sampler=sampler)
+    assert data.get_dataset_size() == 3
+    assert column(data, epochs=2) == [[9, 8, 7]] * 2
+    assert sampler.resets == 1  # between two passes
+    assert column(data) == [9, 8, 7]
+    assert sampler.resets == 2
 
 
 def test_children_are_sampled_from():
@@ -183,7 +187,7 @@ def test_argument_errors(error, arguments):
         (TypeError, lambda: ds.RandomSampler("a")),
         (TypeError, lambda: ds.DistributedSampler(4, 1, shuffle="d")),
         (ValueError, lambda: ds.DistributedSampler(4, 1, num_samples=-1)),
-        (RuntimeError, lambda: ds.DistributedSampler(4, 1, offset=4)),
+        (RuntimeError, lambda: ds.DistributedSampler(4, 1, offset=5)),
         (TypeError, lambda: ds.DistributedSampler(None, None)),
         (TypeError, lambda: ds.SubsetSampler(["a"])),
         (TypeError, lambda: ds.SubsetSampler("ab")),

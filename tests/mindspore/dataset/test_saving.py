@@ -70,7 +70,7 @@ def test_steps_are_saved_as_they_come(tmp_path):
         ({"num_files": 0}, ValueError, "num_files should between 0 and 1000."),
         ({"num_files": 1001}, ValueError, "num_files should between 0 and 1000."),
         ({"file_type": "tfrecord"}, ValueError, "tfrecord dataset format is not supported."),
-        ({"file_name": ""}, ValueError, "the file name must be a str and no folder, but got ''"),
+        ({"file_name": ""}, ValueError, "File path is not allowed None or empty!"),
     ],
 )
 def test_wrong_arguments_are_refused(tmp_path, arguments, error, words):

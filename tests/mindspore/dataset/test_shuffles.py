@@ -150,3 +150,23 @@ def test_lines_of_files(options: dict[str, Any], expected: list[list[int]], tmp_
     ds.config.set_seed(77)
     files = [str(tmp_path / f"{number}.txt") for number in range(3)]
     assert passes(ds.TextFileDataset(files, num_parallel_workers=1, **options), 2) == expected
+
+
+SPLITS: list[tuple[int, Callable[[], Any], list[int], list[list[int]]]] = [
+    (53, lambda: ds.NumpySlicesDataset(np.arange(5), ["x"], shuffle=False), [4, 1], [[0, 1, 3, 4], [2]]),
+    (7, lambda: of_memory(sampler=ds.RandomSampler()), [5, 4], [[2, 3, 1, 7, 6], [8, 4, 0, 5]]),
+]
+
+
+@pytest.mark.parametrize(("seed", "make", "sizes", "expected"), SPLITS)
+def test_parts_of_a_split(seed: int, make: Callable[[], Any], sizes: list[int], expected: list[list[int]]) -> None:
+    ds.config.set_seed(seed)
+    for part, rows in zip(make().split(sizes), expected, strict=True):
+        assert passes(part) == [rows] * 3
+
+
+def test_a_share_of_a_part() -> None:
+    ds.config.set_seed(7)
+    part = of_memory(shuffle=False).split([5, 4])[0]
+    part.use_sampler(ds.DistributedSampler(2, 1))
+    assert passes(part, 1) == [[0, 3, 8]]

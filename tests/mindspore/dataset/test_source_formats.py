@@ -335,8 +335,14 @@ def test_fake_images():
     data = ds.FakeImageDataset(4, (2, 3, 1), 5, shuffle=False)
     assert (len(data), data.output_shapes(), data.output_types()) == (4, [[2, 3, 1], []], [np.uint8, np.uint32])
     assert values(data) == values(data) != values(ds.FakeImageDataset(4, (2, 3, 1), 5, base_seed=1, shuffle=False))
-    with pytest.raises(ValueError, match="'image_size' must be"):
+    with pytest.raises(ValueError, match="image_size should be a list or tuple of length 3, but got 2"):
         ds.FakeImageDataset(image_size=(2, 2))
+    with pytest.raises(TypeError, match=r"Argument image_size\[0\] with value -1 is not of type"):
+        ds.FakeImageDataset(image_size=("-1", 28, 3))
+    # MindSpore 2.10's labels.
+    for seed, labels in ((0, [5, 4, 4, 5, 9, 2, 8, 0, 8, 0, 7, 1]), (3, [5, 9, 2, 8, 0, 8, 0, 7, 1, 1, 7, 5])):
+        data = ds.FakeImageDataset(12, (2, 2, 3), 10, seed, shuffle=False)
+        assert [int(row["label"]) for row in data.create_dict_iterator(output_numpy=True)] == labels
 
 
 def test_classes_are_told(root):
@@ -381,7 +387,7 @@ def test_arguments_that_are_not_offered_are_refused(root):
         ds.VOCDataset(str(source_files.write("voc", root)), extra_metadata=3)
     with pytest.raises(NotImplementedError, match="do not say their part"):
         len(ds.GTZANDataset(str(source_files.write("gtzan", root)), "train"))
-    with pytest.raises(RuntimeError, match="at least one sample"):
+    with pytest.raises(RuntimeError, match="no valid data matching the dataset API"):
         len(ds.Caltech256Dataset(str(root / "classes" / "001.ak47")))
 
 

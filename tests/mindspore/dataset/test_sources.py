@@ -287,6 +287,9 @@ def test_cifar100(tmp_path):
     data = ds.Cifar100Dataset(str(tmp_path), shuffle=False)
     assert data.get_col_names() == ["image", "coarse_label", "fine_label"]
     assert [row[1:] for row in rows(data)] == np.concatenate(parts)[:, :2].tolist()
+    # By the coarse labels.
+    picked = rows(ds.Cifar100Dataset(str(tmp_path), sampler=ds.PKSampler(1)))
+    assert [row[1] for row in picked] == sorted(set(np.concatenate(parts)[:, 0].tolist()))
 
 
 def test_corrupt_cifar_files(tmp_path):

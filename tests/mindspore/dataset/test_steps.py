@@ -106,6 +106,8 @@ def test_classes_are_known_behind_every_step(animals):
     assert ds.zip((numbers(), animals)).get_class_indexing() == {}  # of the first
     assert ds.zip((numbers(), animals)).num_classes() == 2  # of the last
     assert ds.zip((animals, numbers())).num_classes() is None
+    padded = ds.PaddedDataset([{"image": np.zeros(1, np.uint8), "label": np.array(1, np.int32)}])
+    assert [(animals + padded).num_classes(), (padded + animals).num_classes()] == [2, 2]
 
 
 # ------------------------------------------------------------------------------------------------------------- workers

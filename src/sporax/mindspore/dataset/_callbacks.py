@@ -109,7 +109,8 @@ def check_callbacks(where: str, callbacks: object) -> tuple[DSCallback, ...]:
         check.instance(where, "callbacks" if item is callbacks else f"callbacks[{i}]", item, DSCallback)
         if not item.overridden():
             raise SporaxAttributeError(
-                f"For '{where}', a callback must override at least one event, but {type(item).__name__} overrides none."
+                f"For '{where}', Provided Callback class did not override any of the 6 callback methods. Inheriting Callback "
+                f"class without overriding any methods, check {type(item).__name__}."
             )
     return tuple(items)
 

@@ -402,11 +402,8 @@ class Dataset(Described):
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _first_row(self) -> Row:
-        row = next(rows_of(for_all_ranks(self)(Pass(0, 0))), None)
-        if row is not None:
-            return row
-        raise SporaxRuntimeError("For 'output_shapes', the pipeline has no rows, so their shapes are not known.")
+    def _first_rows(self) -> Iterator[Row]:
+        return itertools.islice(rows_of(for_all_ranks(self)(Pass(0, 0, asks=True))), 1)
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 

@@ -195,7 +195,7 @@ class Described(Recorded, abc.ABC):
     def _count(self) -> int:
         if self._one_for_one:
             return self._child._num_rows()
-        stream = self._stream(Pass(0, 0))
+        stream = self._stream(Pass(0, 0, asks=True))
         return stream.size if isinstance(stream, Table) else sum(1 for _ in stream.rows())
 
     def _walk(self) -> Iterator[Described]:
@@ -282,17 +282,19 @@ class Described(Recorded, abc.ABC):
     def output_shapes(self, estimate: bool = False) -> list[list[int | None]]:
         """Shapes of the columns of the first row; with `estimate`, None for each size that is not always the same.
 
-        With `estimate` the whole pipeline is read once.
+        With `estimate` the whole pipeline is read once. [] where there is no row.
         """
         once = check.boolean("output_shapes", "estimate", estimate)
-        rows = self._rows_once() if once else iter([self._first_row()])
+        rows = self._rows_once() if once else self._first_rows()
         shapes = ([_shape(row[name]) for name in self._column_names] for row in rows)
         return functools.reduce(common_shapes, shapes, next(shapes, []))
 
     def output_types(self) -> list[np.dtype[Any]]:
-        """numpy dtypes of the columns of the first row; of strings, each of which has its own length, the kind alone."""
-        row = self._first_row()
-        dtypes = [row[name].dtype for name in self._column_names]
+        """numpy dtypes of the columns of the first row; of strings, each of which has its own length, the kind alone.
+
+        [] where there is no row.
+        """
+        dtypes = [row[name].dtype for row in self._first_rows() for name in self._column_names]
         # The longest string decides a numpy dtype, so only the kind is the same in all rows.
         return [np.dtype(dtype.kind) if dtype.kind in "US" else dtype for dtype in dtypes]
 
@@ -326,8 +328,8 @@ class Described(Recorded, abc.ABC):
         return self._child.get_init_step()
 
     @abc.abstractmethod
-    def _first_row(self) -> Row:
-        """The first row, as an iterator would give it: one process may read for all ranks."""
+    def _first_rows(self) -> Iterator[Row]:
+        """The first row, if there is one, as an iterator would give it: one process may read for all ranks."""
 
     def _rows_once(self) -> Iterator[Row]:
         # Pass 0 of a new iterator, so that two questions get one answer.

@@ -31,6 +31,7 @@ class Pass:
         rank: whose share it reads, where this process reads the shares of all ranks.
         step: what a pass adds to the seed where MindSpore asks for it again: 0 where the user has set it.
         records: it reads MindRecord files, which MindSpore shuffles in a way of their own.
+        asks: it only asks for a size or a shape; no program reads its rows.
         readings: what the passes for all patches read together; None where there is one.
     """
 
@@ -42,6 +43,7 @@ class Pass:
     rank: int = 0
     step: int = 1
     records: bool = False
+    asks: bool = False
     readings: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     def at(self, index: int) -> Pass:

@@ -245,7 +245,8 @@ def add_place(error: SporaxError, place: str) -> None:
     # The innermost table that knows the file wins.
     if place and not vars(error).get("place"):
         vars(error)["place"] = place
-        what = "The corresponding data file is:" if os.sep in place else "The row is"
+        # Places in files are "… of FILE"; a file in the working folder has no separator.
+        what = "The corresponding data file is:" if os.sep in place or " of " in place else "The row is"
         error.message = f"{error.message.rstrip('.')}. {what} {place}."
 
 

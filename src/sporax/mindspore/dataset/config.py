@@ -316,7 +316,13 @@ get_multiprocessing_start_method = _stored(
 
 
 def set_auto_offload(offload: bool) -> None:
-    """Ask for transforms on the device, which has no effect here."""
+    """Ask for transforms on the device, which has no effect here.
+
+    Raises:
+        SporaxRuntimeError: MS_INDEPENDENT_DATASET asks for a mode without it.
+    """
+    if offload is True:
+        check.independent("set_auto_offload", "Dataset Offload")
     _keep_flag("set_auto_offload", "offload", offload, False, "transforms run on the host")
 
 

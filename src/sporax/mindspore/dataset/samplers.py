@@ -77,6 +77,10 @@ class BuiltinSampler:
         self.num_samples = check.num_samples(where, num_samples)
         self.child_sampler: BuiltinSampler | None = None
 
+    def parse(self) -> BuiltinSampler:
+        """The sampler itself; where MindSpore has another object for its C++ library, which makes the checks."""
+        return self
+
     def add_child(self, sampler: BuiltinSampler) -> None:
         """Sample from what `sampler` samples.
 
@@ -239,7 +243,7 @@ class DistributedSampler(BuiltinSampler):
             order = RandomSampler(shuffle=Shuffle(shuffle))
             order.afresh = True
             self.add_child(order)
-        if self.offset >= self.num_shards:
+        if self.offset > self.num_shards:
             words = f"DistributedSampler: offset must be no more than num_shards({self.num_shards}), but got {offset}"
             raise in_words(SporaxRuntimeError, where, words)
 
@@ -336,12 +340,17 @@ class WeightedRandomSampler(BuiltinSampler):
         self.weights = np.array(values, np.float64)
         self.replacement = _check("WeightedRandomSampler", "replacement", replacement, bool, called="a boolean value")
 
+    def parse(self) -> BuiltinSampler:
+        """The sampler itself, with its weights checked."""
+        self._check_weights(len(self.weights))
+        return self
+
     def _check_weights(self, num_rows: int) -> None:
         words = ""
         if not len(self.weights):
             words = "weights vector must not be empty"
         elif (self.weights < 0).any():
-            words = "weights vector must not contain negative numbers"
+            words = f"weights vector must not contain negative numbers, got: {self.weights.min()}"
         elif not self.weights.any():
             words = "elements of weights vector must not be all zero"
         elif len(self.weights) > num_rows:
@@ -350,7 +359,8 @@ class WeightedRandomSampler(BuiltinSampler):
                 f"bound or other errors, but got weight size: {len(self.weights)}, num of data: {num_rows}"
             )
         if words:
-            raise SporaxRuntimeError(f"For 'WeightedRandomSampler', {words}. They are {self.weights.tolist()[:8]}.")
+            words = f"WeightedRandomSampler: {words}"
+            raise in_words(SporaxRuntimeError, "WeightedRandomSampler", words, self.weights.tolist()[:8])
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         self._check_weights(num_rows)
@@ -426,6 +436,9 @@ class Sampler(BuiltinSampler):
         ...         yield from range(self.dataset_size - 1, -1, -1)
     """
 
+    _was_read = False
+    """Whether a program has read a pass."""
+
     def __init__(self, num_samples: int | None = None) -> None:
         super().__init__(num_samples)
         # MindSpore sets this before `__iter__` is called.
@@ -441,7 +454,7 @@ class Sampler(BuiltinSampler):
         return False
 
     def reset(self) -> None:
-        """Called before every pass; override it if the sampler keeps state."""
+        """Called between two passes; override it if the sampler keeps state."""
 
     @property
     def num_shares(self) -> int:
@@ -463,7 +476,7 @@ class Sampler(BuiltinSampler):
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         count = self.num_shares if SESSION.by_rank() else 0
         if not count:
-            rows, ranks = self._order_of_rank(num_rows), parallel_context().ranks_of_process()
+            rows, ranks = self._order_of_rank(num_rows, run), parallel_context().ranks_of_process()
             if SESSION.by_rank() and ranks > 1 and len(rows) == -(-num_rows // ranks):
                 warnings.warn(
                     f"For '{type(self._object()).__name__}', {len(rows)} of {num_rows} rows are read, as by one rank, but this "
@@ -479,7 +492,7 @@ class Sampler(BuiltinSampler):
             for sampler in self._copies:
                 np.random.set_state(states[0])
                 random.setstate(states[1])
-                orders.append(sampler._order_of_rank(num_rows))
+                orders.append(sampler._order_of_rank(num_rows, run))
             self._orders = run.with_rank(0), orders
         return self._orders[1][run.rank]
 
@@ -493,10 +506,13 @@ class Sampler(BuiltinSampler):
                 setattr(own, name, copy.deepcopy(value))
         return self._with(own)
 
-    def _order_of_rank(self, num_rows: int) -> Order:
+    def _order_of_rank(self, num_rows: int, run: Pass) -> Order:
         self.dataset_size = num_rows
-        # In this order: `reset` may use the size.
-        self.reset()
+        if not run.asks:
+            # In this order: `reset` may use the size.
+            if self._was_read:
+                self.reset()
+            self._was_read = True
         stated = self.num_samples if self.stated() is None else self.stated()
         rows = _row_numbers(type(self).__name__, iter(self), num_rows, stated)
         if self.stated() not in (None, len(rows)):
@@ -579,7 +595,7 @@ class FixedOrder(BuiltinSampler):
         # Not the present pass: a split must be the same in all epochs and on all ranks.
         first = Pass(run.shared_seed, run.shared_seed)
         order = self.sampler.order(num_rows, first, labels)
-        return first.shuffler(1).permutation(order) if self.shuffle else order
+        return order[shuffled(len(order), first.shared_seed, 0)] if self.shuffle else order
 
 
 def _row_numbers(where: str, items: Iterator[int], num_rows: int, limit: int | None) -> Order:

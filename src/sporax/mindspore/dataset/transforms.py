@@ -197,6 +197,9 @@ class PadEnd(OneToOne):
             check.instance("PadEnd", "pad_value", self.pad_value, *_VALUES)
 
     def _one(self, value: Array) -> Array:
+        # A scalar has no end, whatever the shape.
+        if not value.ndim:
+            return value
         if value.ndim != len(self.pad_shape):
             raise self.fault(
                 f"PadEnd: invalid pad shape, as rank of input is: {value.ndim}, and rank of pad value: {len(self.pad_shape)}."
@@ -220,13 +223,19 @@ class Slice(OneToOne):
     """Extract parts; every argument speaks for one dimension and none is dropped.
 
     Args:
-        slices: int, list of int, slice, None (all) or … (all of the remaining dimensions).
+        slices: int, list of int, slice, None or True (all) or … (all of the remaining dimensions).
+
+    Raises:
+        SporaxTypeError: another kind of value.
+        SporaxRuntimeError: (when applied) an index is out of bounds, or a list is empty.
     """
 
     def __init__(self, *slices: Any) -> None:
         for item in slices:
-            if isinstance(item, bool) or not (item is None or item is Ellipsis or isinstance(item, (int, list, slice))):
-                raise type_error("Slice", "slices", "int, list of int, slice, None or Ellipsis", item)
+            if not (item is None or item is Ellipsis or isinstance(item, (int, list, slice))):
+                raise type_error("Slice", "slice", "int, list of int, slice, bool, None or Ellipsis", item)
+            for i, number in enumerate(item if isinstance(item, list) else ()):
+                check.instance("Slice", f"slice_option[{i}]", number, int)
         self.slices = slices
 
     def _one(self, value: Array) -> Array:
@@ -238,9 +247,11 @@ class Slice(OneToOne):
         if len(picks) > value.ndim:
             raise self.fault(f"{len(picks)} slices are too many for the shape {value.shape}.")
         for dim, pick in enumerate(picks):
+            if pick is False or pick == []:
+                raise self.fault("Both indices and slices can not be empty.")
             try:
                 # One dimension at a time: numpy would combine several lists element by element.
-                value = value if pick is None else value[(slice(None),) * dim + (self._range(pick),)]
+                value = value if pick is None or pick is True else value[(slice(None),) * dim + (self._range(pick),)]
             except IndexError as error:
                 bad = next(i for i in np.atleast_1d(pick) if not -value.shape[dim] <= i < value.shape[dim])
                 raise self.fault(f"Index {bad} is out of bounds. Shape: {value.shape}.") from error

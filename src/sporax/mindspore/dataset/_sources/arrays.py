@@ -12,7 +12,9 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import REQUIRED, Argument
+from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset._shuffles import drawn
 from sporax.mindspore.dataset._sources import format as arg
 from sporax.mindspore.dataset._sources.format import FileDataset, FormatDataset, Rows
 from sporax.mindspore.dataset._sources.reading import (
@@ -303,8 +305,9 @@ class PhotoTourDataset(
 
 def _image_size(where: str, name: str, value: object) -> list[int]:
     if not isinstance(value, (list, tuple)) or len(value) != 3:
-        raise SporaxValueError(f"For '{where}', '{name}' must be (height, width, channels), but got {value!r}.")
-    return [check.integer(where, name, size, 1, check.INT32_MAX) for size in value]
+        got = len(value) if isinstance(value, (list, tuple)) else value
+        raise in_words(SporaxValueError, where, f"{name} should be a list or tuple of length 3, but got {got}.")
+    return [check.integer(where, f"{name}[{i}]", size, 1, check.INT32_MAX) for i, size in enumerate(value)]
 
 
 class FakeImageDataset(
@@ -317,7 +320,7 @@ class FakeImageDataset(
         *arg.SAMPLED,
     ),
 ):
-    """Random images, for trying out a pipeline. The numbers are not MindSpore's.
+    """Random images, for trying out a pipeline. Labels are MindSpore's, pixels are not.
 
     Columns: `image` `image_size` uint8; `label` () uint32.
     """
@@ -328,5 +331,6 @@ class FakeImageDataset(
             # By row number, so that shuffling and sharding do not change an image.
             return np.random.default_rng((seed, index)).integers(0, 256, shape, np.uint8)
 
-        labels = np.random.default_rng(seed).integers(0, classes, count).astype(np.uint32)
+        # Each from a seed of its own, as in MindSpore.
+        labels = np.concatenate([drawn(classes, 1, seed + i) for i in range(count)]).astype(np.uint32)
         return {"image": Computed(count, image), "label": labels}

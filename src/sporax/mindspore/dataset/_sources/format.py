@@ -256,7 +256,8 @@ def opened(
     # Readers may give more columns than the task has.
     table = ArrayTable({name: rows[name] for name in columns}, place)
     if not table.size:
-        raise SporaxRuntimeError(f"For '{where}', there must be at least one sample, but its files hold none.")
+        words = f"Invalid data, no valid data matching the dataset API {where}. Its files hold none."
+        raise _checks.in_words(SporaxRuntimeError, where, words)
     return table
 
 
@@ -271,22 +272,24 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
         cache = check_cache(where, sampling.get("cache"))
         names = ("num_samples", "sampler", "shuffle", "num_shards", "shard_id")
         sampler = select_sampler(where, *(sampling.get(name) for name in names))
-        if isinstance(sampler, PKSampler) and "label" not in columns:
+        # CIFAR-100 has two; MindSpore takes the first one.
+        label = next((name for name in columns if name in ("label", "coarse_label")), None)
+        if isinstance(sampler, PKSampler) and label is None:
             raise _checks.in_words(SporaxValueError, where, f"{where} doesn't support PKSampler.")
         # The classes of most data sets are in one column.
         if isinstance(sampler, PKSampler) and sampler.class_column != "label":
             raise SporaxValueError.must(where, "'class_column' of PKSampler", "be 'label'", repr(sampler.class_column))
         workers = _checks.workers(where, sampling["num_parallel_workers"])
-        labels = label_column if "label" in columns else None
+        labels = functools.partial(label_column, label) if label else None
         # Formats begin with their folder; a few make their rows.
         place = next((str(value) for value in self._values[:1] if isinstance(value, Path)), "the source")
         table = functools.partial(opened, where, tuple(columns), read, place, decrypt)
         SourceDataset.__init__(self, columns, table, sampler, labels, workers, cache)
 
 
-def label_column(table: Table) -> Any:
+def label_column(name: str, table: Table) -> Any:
     """The class of every row, for PKSampler; None where a row has no single number."""
-    label = table.columns["label"] if isinstance(table, ArrayTable) else None
+    label = table.columns[name] if isinstance(table, ArrayTable) else None
     # Images with several labels have no class to sample by.
     return label if isinstance(label, np.ndarray) and label.ndim == 1 else None
 

@@ -349,6 +349,10 @@ class ConcatDataset(StepDataset):
     def _arguments(self) -> Arguments:
         return {"sampler": self._sampler}
 
+    def num_classes(self) -> int | None:
+        """The largest number of classes that one of them knows."""
+        return max((n for child in self._children if (n := child.num_classes()) is not None), default=None)
+
     def use_sampler(self, sampler: DistributedSampler | RandomSampler) -> None:
         """Share the rows of all out, row i to rank i mod `num_shards`, or shuffle them.
 
@@ -396,7 +400,7 @@ class ConcatDataset(StepDataset):
 
     def _count(self) -> int:
         total = self._total()
-        return total if self._sampler is None else len(self._sampler.order(total, Pass(0, 0)))
+        return total if self._sampler is None else len(self._sampler.order(total, Pass(0, 0, asks=True)))
 
 
 def _picked(rows: Iterator[Row], order: list[int]) -> Iterator[Row]:

@@ -117,6 +117,8 @@ class Vocab:
             SporaxRuntimeError: a column does not hold strings.
         """
         where = "Vocab.from_dataset"
+        if columns is not None and not isinstance(columns, list):
+            check.instance(where, "col[0]", columns, str)
         low, high = _checked_range(where, (None, None) if freq_range is None else freq_range)
         if top_k is not None:
             check.instance(where, "top_k", top_k, int, type(None))

@@ -31,15 +31,15 @@ from sporax.mindspore.dataset.vision._images import (
 # ITU-R BT.601, in the order RGB.
 _RGB_TO_GRAY = np.array([0.299, 0.587, 0.114])
 # OpenCV works in fixed point for bytes, which rounds differently from floats.
-_IN_FIXED_POINT = np.array([4899, 9617, 1868])  # the same times 2 ** 14
+_IN_FIXED_POINT = np.array([9798, 19235, 3735])  # the same times 2 ** 15
 
 
 def gray(value: Array) -> Array:
     """Luminance (…, H, W, 1) of an RGB image."""
     if value.dtype != np.uint8:
         return value @ _RGB_TO_GRAY.astype(value.dtype)[:, None]
-    # 8192 is half of 2 ** 14: rounds to nearest.
-    return (((value.astype(np.int32) @ _IN_FIXED_POINT) + 8192) >> 14).astype(np.uint8)[..., None]
+    # 16384 is half of 2 ** 15: rounds to nearest.
+    return (((value.astype(np.int32) @ _IN_FIXED_POINT) + 16384) >> 15).astype(np.uint8)[..., None]
 
 
 def brightness(value: Array, factor: float) -> Array:

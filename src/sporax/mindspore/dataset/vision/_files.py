@@ -161,7 +161,8 @@ def _path(where: str, filename: object) -> Path:
 def _checked(where: str, name: str, value: object) -> Array:
     if not isinstance(value, np.ndarray) and not hasattr(value, "asnumpy"):
         kinds = f"{np.ndarray} or <class 'mindspore.common.tensor.Tensor'>"
-        raise in_words(SporaxTypeError, where, f"Input {name} is not of type {kinds}, but got: {type(value)}.")
+        subject = "The input image" if where == "write_png" else f"Input {name}"
+        raise in_words(SporaxTypeError, where, f"{subject} is not of type {kinds}, but got: {type(value)}.")
     array = as_value(value)
     if array.dtype != np.uint8:
         what = "image data" if where.startswith("encode") else f"elements of {name}"

@@ -239,16 +239,15 @@ class NormalizePad(OneToOne):
             raise in_words(SporaxTypeError, "NormalizePad", "dtype should be string.", self.dtype)
         if self.dtype not in ("float32", "float16"):
             raise in_words(SporaxValueError, "NormalizePad", "dtype only supports float32 or float16.", self.dtype)
-        # One channel of zeros behind the colors makes four, which Ascend's convolutions want.
+        # One channel of zeros behind three colors makes four, which Ascend's convolutions want.
         self._axis = 2 if self.is_hwc else 0
 
     def _one(self, value: Array) -> Array:
-        check_image("NormalizePad", value, (3,))
-        if value.shape[self._axis] != 3:
-            raise self.fault(f"an image must have 3 channels, but got {value.shape}.")
+        check_image("NormalizePad", value)
+        image = value if value.ndim == 3 else np.expand_dims(value, self._axis)
         around = [(0, 0)] * 3
         around[self._axis] = (0, 1)
-        return np.pad(self._normalize._one(value), around).astype(self.dtype)
+        return np.pad(self._normalize._one(image), around).astype(self.dtype)
 
 
 def _array(where: str, name: str, value: Any, dims: int) -> Array:
