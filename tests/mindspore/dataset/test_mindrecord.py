@@ -129,8 +129,11 @@ def test_what_is_refused(ours, tmp_path):
     (tmp_path / "no").write_bytes(b"x" * 100)
     with pytest.raises(RuntimeError, match="cannot be read as a MindRecord file"):
         ds.MindDataset(str(tmp_path / "no"))
-    with pytest.raises(ValueError, match="INFILE"):
-        ds.TextFileDataset(str(tmp_path / "no"), shuffle=ds.Shuffle.INFILE)
+    with pytest.raises(ValueError, match="'Shuffle.FILES' or 'Shuffle.INFILE' and 'num_samples' cannot be specified"):
+        ds.MindDataset(f"{ours}0", num_samples=1, shuffle=ds.Shuffle.INFILE)
+    with pytest.warns(UserWarning, match="Shuffle.INFILE shuffles nothing, as in MindSpore"):
+        lines = ds.TextFileDataset(str(tmp_path / "no"), shuffle=ds.Shuffle.INFILE)
+    assert [str(row["text"]) for row in lines.create_dict_iterator(output_numpy=True)] == ["x" * 100]
     with pytest.raises(ValueError, match="class_column"):
         ds.FakeImageDataset(2, sampler=ds.PKSampler(1, class_column="kind"))
 

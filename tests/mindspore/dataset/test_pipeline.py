@@ -152,6 +152,12 @@ def test_per_batch_map():
                            output_columns=["p", "q"])  # fmt: skip
     assert data.get_col_names() == ["p", "q", "y"]
     assert rows(data)[1] == [[4, 5], [1, 1], [40.0, 50.0]]
+    # A dict or a scalar is the batch itself; for one column a dict needs no tuple.
+    for result in ({"a": [1, 2]}, ({"a": [1, 2]},)):
+        data = numbers(4).batch(2, per_batch_map=lambda x, info, result=result: result, input_columns="x")
+        assert [row["x"] for row in data.create_dict_iterator(output_numpy=True)] == [{"a": [1, 2]}] * 2
+    data = numbers(4).batch(2, per_batch_map=lambda x, info: (np.array(10),), input_columns="x")
+    assert [row["x"].tolist() for row in data.create_dict_iterator(output_numpy=True)] == [10, 10]
     epochs = numbers(2).batch(2, per_batch_map=lambda x, y, info: ([i + info.get_epoch_num() for i in x], y))
     assert column(epochs, epochs=2) == [[[0, 1]], [[1, 2]]]
     with pytest.raises(RuntimeError, match="should be 2 , but got: 1"):

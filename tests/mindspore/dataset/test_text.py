@@ -97,6 +97,8 @@ def test_pieces_of_words_come_with_bytes_from_the_word_or_from_where_it_is():
     names, starts, stops = pieces(np.array(["hello", "école", "xyz"]))
     assert (names.tolist(), starts.dtype) == (["he", "##llo", "é", "##cole", "[UNK]"], np.uint32)
     assert (starts.tolist(), stops.tolist()) == ([0, 2, 0, 2, 0], [2, 5, 2, 6, 3])
+    short = text.WordpieceTokenizer(text.Vocab.from_list(["my"]), max_bytes_per_token=4, with_offsets=True)
+    assert [part.tolist() for part in short(np.array(["favorite", "my"]))] == [["[UNK]", "my"], [0, 0], [5, 2]]
     _, starts, stops = pieces(np.array(["hello", "école"]), np.uint32([3, 9]), np.uint32([8, 15]))
     assert (starts.tolist(), stops.tolist()) == ([3, 5, 9, 11], [5, 8, 11, 15])
 

@@ -95,6 +95,30 @@ WORDS = [
         "Argument col[0] with value 23 is not of type [<class 'str'>]",
     ),
     (lambda: vision.write_png("x.png", 0), TypeError, "The input image is not of type"),
+    (
+        through(text.ToNumber(np.float32), "inf"),
+        RuntimeError,
+        "string input inf will be out of bounds if cast to float32",
+    ),
+    (through(text.ToNumber(np.float64), "-1.8e+308"), RuntimeError, "will be out of bounds if cast to float64"),
+    (
+        through(vision.PadToSize(5), np.zeros((28, 28, 3))),
+        RuntimeError,
+        "the target size to pad should be no less than the original image size",
+    ),
+    (
+        through(vision.PadToSize(30, (5, 5)), np.zeros((28, 28, 3))),
+        RuntimeError,
+        "sum of offset and original image size should be no more than the target size",
+    ),
+    (
+        lambda: ds.NumpySlicesDataset(([1], [2]), ["x", "y"]).batch(
+            1, per_batch_map=lambda x, info: (x, x), input_columns="x", output_columns=["y", "z"]
+        ),
+        RuntimeError,
+        "columns that are not involved in 'per_batch_map' should not be in output_columns",
+    ),
+    (through(failing, [1]), RuntimeError, "Python Call Stack:\nTraceback (most recent call last):"),
     (through(transforms.Concatenate(append=["a"]), [1]), RuntimeError, "input datatype does not match"),
     (through(transforms.Concatenate(), [[1]]), RuntimeError, "only 1D input supported"),
     (lambda: transforms.Concatenate(prepend=[[1]]), ValueError, "can only prepend 1D arrays."),

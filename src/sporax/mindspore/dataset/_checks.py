@@ -182,7 +182,8 @@ def in_user_code(where: str, error: Exception, what: str, end: str = "") -> Spor
         what: the function, and when it was called.
         end: the last sentence.
     """
-    calls = "".join(traceback.format_exception(error)[2:])
+    first, _, *rest = traceback.format_exception(error)  # the second is this package's own line
+    calls = "".join([first, *rest])
     return SporaxRuntimeError(
         f"For '{where}', Exception thrown from user defined Python function in dataset: {what} failed with "
         f"{type(error).__name__}: {error}\nPython Call Stack:\n{calls}{end}".rstrip()

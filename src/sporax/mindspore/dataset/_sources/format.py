@@ -21,6 +21,7 @@ import abc
 import dataclasses
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -310,7 +311,8 @@ class FileDataset(SpecifiedDataset, SourceDataset):
         if not isinstance(shuffle, Shuffle):
             raise words_of_shuffle(where, shuffle)
         if shuffle is Shuffle.INFILE:
-            raise SporaxValueError(f"For '{where}', 'shuffle' must not be Shuffle.INFILE: only MindDataset has it.")
+            warnings.warn(f"For '{where}', Shuffle.INFILE shuffles nothing, as in MindSpore: only MindDataset does.")
+            shuffle = Shuffle.FALSE
         # Both save memory in MindSpore; all rows are in memory here anyway.
         if shuffle in (Shuffle.ADAPTIVE, Shuffle.PARTIAL):
             shuffle = Shuffle.GLOBAL
@@ -428,13 +430,14 @@ def classes(doc: str) -> Argument:
     return optional("class_indexing", dict[str, int], doc, _class_numbers)
 
 
-def _class_numbers(where: str, name: str, value: object) -> dict[str, int]:
+def _class_numbers(where: str, name: str, value: object) -> dict[str, int] | None:
     if not isinstance(value, dict):
         raise _checks.type_error(where, name, "a dict of name -> int", value)
+    # An empty one means all classes, as in MindSpore.
     return {
         _checks.text(where, name, kind): _checks.integer(where, f"{name}[{kind!r}]", label)
         for kind, label in value.items()
-    }
+    } or None
 
 
 EXTRA_METADATA = flag(

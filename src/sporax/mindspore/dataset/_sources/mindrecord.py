@@ -129,7 +129,8 @@ def _sampler(where: str, sampling: Mapping[str, Any]) -> BuiltinSampler:
     names = ("num_samples", "num_shards", "shard_id")
     count, num_shards, shard_id = (sampling[name] for name in names)
     if by_file and count:
-        raise SporaxValueError.must(where, "num_samples", "not be combined with Shuffle.FILES or Shuffle.INFILE", count)
+        words = "'Shuffle.FILES' or 'Shuffle.INFILE' and 'num_samples' cannot be specified at the same time."
+        raise in_words(SporaxValueError, where, words, count)
     chosen = select_sampler(where, count, sampler, shuffle, num_shards, shard_id, by_file=True)
     if not by_file:
         return chosen

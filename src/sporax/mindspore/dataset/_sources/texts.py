@@ -304,7 +304,8 @@ def _translations(
     return FileTable(where, [path for path, _ in pairs], parse)
 
 
-_MULTI30K = {"train": "training/train", "valid": "validation/val", "test": "mmt16_task1_test/test"}
+# In MindSpore's order, that of the paths.
+_MULTI30K = {"test": "mmt16_task1_test/test", "train": "training/train", "valid": "validation/val"}
 
 
 class Multi30kDataset(

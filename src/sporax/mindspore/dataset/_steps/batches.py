@@ -80,6 +80,8 @@ def _collate_mapped(
         raise
     except Exception as error:
         raise in_user_code("batch", error, f"'per_batch_map' at batch {number}") from error
+    if isinstance(results, dict) and len(outputs) == 1:
+        results = (results,)
     # Exactly a tuple: a list would be one column in MindSpore.
     if not isinstance(results, tuple) or len(results) != len(outputs):
         got = len(results) if isinstance(results, tuple) else f"{type(results).__name__} and no tuple"
@@ -91,8 +93,12 @@ def _collate_mapped(
         kinds = [type(result).__name__ for result in results]
         raise SporaxRuntimeError(f"For 'batch', mismatched types returned from per_batch_map: {kinds}.")
     results = {
-        # A dict is the batch itself; other columns come row by row.
-        name: _alone(as_value(result) if isinstance(result, dict) else collate(name, list(map(as_value, result))))
+        # A dict or a scalar is the batch itself; other columns come row by row.
+        name: _alone(
+            as_value(result)
+            if isinstance(result, dict) or np.ndim(result) == 0
+            else collate(name, list(map(as_value, result)))
+        )
         for name, result in zip(outputs, results, strict=True)
     }
     return {name: results[name] if name in results else _alone(collate(name, block[name])) for name in columns}

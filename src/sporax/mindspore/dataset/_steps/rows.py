@@ -241,7 +241,9 @@ def replaced_columns(where: str, columns: Sequence[str], old: Sequence[str], new
     clash = next((name for name in new if name in remaining), None)
     if clash is not None and (where != "map" or len(old) != len(new)):
         raise SporaxRuntimeError(
-            f"For '{where}', the new column {clash!r} exists already; the columns are {list(columns)}."
+            f"For '{where}', Invalid output_columns, columns that are not involved in "
+            f"'{'per_batch_map' if where == 'batch' else where}' should not be in "
+            f"output_columns, but the new column {clash!r} exists already; the columns are {list(columns)}."
         )
     if len(old) != len(new):
         return (*new, *remaining)

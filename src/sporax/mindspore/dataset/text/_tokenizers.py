@@ -200,6 +200,9 @@ class WordpieceTokenizer(Transform):
     def located(self, word: str) -> list[tuple[str, Span]]:
         """The pieces of one word with their places in it."""
         pieces = self.pieces_of(word)
+        # MindSpore gives the size of the token that stands for it.
+        if len(word.encode()) > self._limit:
+            return [(pieces[0], (0, len(pieces[0])))]
         # A word that stays as it is, or is unknown, has the place of all of it.
         if len(pieces) == 1:
             return [(pieces[0], (0, len(word)))]

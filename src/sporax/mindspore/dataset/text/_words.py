@@ -163,13 +163,18 @@ class ToNumber(OneToOne):
         except (ValueError, OverflowError) as error:
             fault = f'it is invalid to convert "{text}" to a number. Got {self.data_type}: {error}'
             if isinstance(error, OverflowError):
-                limits = np.iinfo(self.data_type) if self.data_type.kind in "iu" else np.finfo(self.data_type)
-                fault = f"string input {text} will be out of bounds if cast to {self.data_type}. The valid range is: "
-                fault += f"[{limits.min}, {limits.max}]"
+                fault = self._out_of_bounds(text)
             raise self.fault(f"ToNumber: {fault}.") from error
-        if np.isinf(number) and "inf" not in text.lower():
-            raise self.fault(f"{text} is outside of valid {self.data_type} range.")
+        if np.isinf(number):
+            if self.data_type == np.float16:
+                raise self.fault(f"ToFloat16: {text} is outside of valid float16 range.")
+            raise self.fault(f"ToNumber: {self._out_of_bounds(text)}.")
         return number
+
+    def _out_of_bounds(self, text: str) -> str:
+        limits = np.iinfo(self.data_type) if self.data_type.kind in "iu" else np.finfo(self.data_type)
+        range_of = f"The valid range is: [{limits.min}, {limits.max}]"
+        return f"string input {text} will be out of bounds if cast to {self.data_type}. {range_of}"
 
 
 class Truncate(OneToOne):

@@ -159,11 +159,15 @@ class PadToSize(OneToOne):
         height, width = sides(value)
         down, across = self.size[0] - height, self.size[1] - width
         top, left = (down // 2, across // 2) if not self.offset else self.offset
-        # Any side that would be negative: the image is too large, or the offset moves it out.
+        if min(down, across) < 0:
+            raise self.fault(
+                "PadToSize: the target size to pad should be no less than the original image size, but got target size "
+                f"({self.size[0]}, {self.size[1]}) and original size ({height}, {width})."
+            )
         if min(top, left, down - top, across - left) < 0:
             raise self.fault(
-                f"an image of {height} x {width} must fit on {self.size[0]} x {self.size[1]} at ({top}, {left}), but does "
-                "not."
+                "PadToSize: the sum of offset and original image size should be no more than the target size to pad, but got "
+                f"offset ({top}, {left}) plus original size ({height}, {width}) bigger than ({self.size[0]}, {self.size[1]})."
             )
         return padded(value, (left, top, across - left, down - top), self.fill_value, self.padding_mode)
 
