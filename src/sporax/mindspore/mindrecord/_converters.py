@@ -134,6 +134,17 @@ class CsvToMR:
         """
         with Path(self.source).open(newline="") as file:
             names, *lines = [line for line in csv.reader(file) if line] or [[]]
+        chosen = self._chosen(names)
+        columns = {name: _typed([line[names.index(name)] for line in lines]) for name in chosen}
+        schema = {name: {"type": kind} for name, (kind, _) in columns.items()}
+        rows = (
+            dict(zip(chosen, values, strict=True))
+            for values in zip(*(values for _, values in columns.values()), strict=True)
+        )
+        _write(self._writer, schema, "csv_schema", chosen, rows)
+
+    def _chosen(self, names: list[str]) -> list[str]:
+        """Names of the columns to write, of those that the file has."""
         missing = [name for name in self.columns_list or () if name not in names]
         if missing:
             raise SporaxRuntimeError(f"The parameter columns_list is illegal, column {missing[0]} does not exist.")
@@ -146,13 +157,7 @@ class CsvToMR:
                 f"The first line content: {digits[0]} of the CSV file is used as a column name and does not allow starting "
                 "with a number."
             )
-        columns = {name: _typed([line[names.index(name)] for line in lines]) for name in chosen}
-        schema = {name: {"type": kind} for name, (kind, _) in columns.items()}
-        rows = (
-            dict(zip(chosen, values, strict=True))
-            for values in zip(*(values for _, values in columns.values()), strict=True)
-        )
-        _write(self._writer, schema, "csv_schema", chosen, rows)
+        return chosen
 
 
 def _typed(texts: list[str]) -> tuple[str, list[Any]]:

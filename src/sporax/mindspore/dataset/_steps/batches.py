@@ -58,6 +58,13 @@ def collate_all(epoch: int, block: Block, number: int) -> Block:
     return {name: _alone(collate(name, column)) for name, column in block.items()}
 
 
+def _batch_of(name: str, result: Any) -> Array:
+    """What a user's function gives for a column: a dict or a scalar is the batch itself, other results come row by row."""
+    if isinstance(result, dict) or np.ndim(result) == 0:
+        return as_value(result)
+    return collate(name, list(map(as_value, result)))
+
+
 def _collate_mapped(
     function: Callable[..., Any], inputs: Sequence[str], outputs: Sequence[str], columns: Sequence[str], epoch: int,
     block: Block, number: int,
@@ -92,15 +99,7 @@ def _collate_mapped(
     if len({isinstance(result, dict) for result in results}) > 1:
         kinds = [type(result).__name__ for result in results]
         raise SporaxRuntimeError(f"For 'batch', mismatched types returned from per_batch_map: {kinds}.")
-    results = {
-        # A dict or a scalar is the batch itself; other columns come row by row.
-        name: _alone(
-            as_value(result)
-            if isinstance(result, dict) or np.ndim(result) == 0
-            else collate(name, list(map(as_value, result)))
-        )
-        for name, result in zip(outputs, results, strict=True)
-    }
+    results = {name: _alone(_batch_of(name, result)) for name, result in zip(outputs, results, strict=True)}
     return {name: results[name] if name in results else _alone(collate(name, block[name])) for name in columns}
 
 
