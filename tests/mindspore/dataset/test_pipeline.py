@@ -275,7 +275,7 @@ def test_one_dataset_may_begin_several_pipelines():
         (TypeError, lambda d: d.apply(3)),
         (TypeError, lambda d: d.apply(lambda x: 3)),
         (TypeError, lambda d: d + 3),
-        (RuntimeError, lambda d: d + d.project("x")),
+        (RuntimeError, lambda d: next(iter(d + d.project("x")))),
         (RuntimeError, lambda d: d.zip(d)),
         (TypeError, lambda d: ds.zip((d, 3))),
         (TypeError, lambda d: ds.zip(3)),

@@ -170,3 +170,40 @@ def test_a_share_of_a_part() -> None:
     part = of_memory(shuffle=False).split([5, 4])[0]
     part.use_sampler(ds.DistributedSampler(2, 1))
     assert passes(part, 1) == [[0, 3, 8]]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["a1 a3 a2 b1 b0 b0 c0 c2 c0", "a1 a0 a0 b1 b1 b1 c1 c1 c1", "a2 a0 a2 b1 b0 b0 c1 c1 c2"]),
+        ({"shuffle": True}, ["b1 b1 b1 a0 a0 a1 c2 c0 c0", "b0 b0 b0 a3 a2 a3 c1 c1 c1", "b1 b0 b1 a3 a1 a0 c1 c1 c2"]),
+    ],
+)
+def test_rows_of_every_class(options: dict[str, Any], expected: list[str], tmp_path: Path) -> None:
+    # A class with fewer rows than asked for gives as many as the others: batches of P classes and K rows stay whole.
+    for kind, count in (("a", 4), ("b", 2), ("c", 3)):
+        (tmp_path / kind).mkdir()
+        for i in range(count):
+            (tmp_path / kind / f"{i}.jpg").write_bytes(f"{kind}{i}".encode())
+    ds.config.set_seed(1)
+    data = ds.ImageFolderDataset(str(tmp_path), sampler=ds.PKSampler(3, **options))
+    assert data.get_dataset_size() == 9
+    iterator = data.create_dict_iterator(num_epochs=3, output_numpy=True)
+    assert [" ".join(row["image"].tobytes().decode() for row in iterator) for _ in range(3)] == expected
+
+
+WEIGHTED: list[tuple[int, list[float], dict[str, Any], list[int]]] = [
+    (1, [1, 2, 3, 4, 5], {}, [4, 4, 1, 4, 2]),
+    (9, [0.1, 0.0, 5, 0.5, 0.5], {}, [2, 2, 0, 2, 0]),
+    (1, [1, 1, 0, 3], {"num_samples": 4}, [3, 3, 0, 3]),
+    (9, [0.1, 0.2, 5, 0.5, 0.5], {"num_samples": 3, "replacement": False}, [2, 4, 3]),
+    (1, [1, 0, 0, 3, 2], {"replacement": False}, [4, 3, 0, 1, 2]),
+]
+
+
+@pytest.mark.parametrize(("seed", "weights", "options", "expected"), WEIGHTED)
+def test_weighted_rows(seed: int, weights: list[float], options: dict[str, Any], expected: list[int]) -> None:
+    ds.config.set_seed(seed)
+    sampler = ds.WeightedRandomSampler(weights, **options)
+    # With a seed of the user's, MindSpore draws the same rows in every pass.
+    assert passes(ds.NumpySlicesDataset(np.arange(5), ["x"], sampler=sampler)) == [expected] * 3

@@ -187,6 +187,24 @@ def drawn(bound: int, count: int, seed: int) -> Order:
     return np.array([_below(bound, numbers, largest) for _ in range(count)], np.int64)
 
 
+def uniform(count: int, seed: int) -> NDArray[np.float64]:
+    """`count` numbers in [0, 1), of two numbers of the engine each (`std::generate_canonical`)."""
+    words = np.array(list(itertools.islice(mt19937(seed)[0], 2 * count)), np.float64).reshape(-1, 2)
+    # Rounding may give 1, for which the standard has the number before it.
+    return np.minimum((words[:, 0] + words[:, 1] * 2.0**32) / 2.0**64, np.nextafter(1, 0))
+
+
+def picked(sizes: Sequence[int], count: int, seed: int, index: int, *, shuffle: bool) -> list[tuple[int, int]]:
+    """`count` members of each class, drawn with replacement: (class, place in it); `shuffle` the classes, once for all passes."""
+    classes = list(range(len(sizes)))
+    numbers, largest = mt19937(seed)
+    if shuffle:
+        _shuffle(classes, numbers, largest)
+    if index:
+        numbers, largest = mt19937(seed + index)
+    return [(kind, _below(sizes[kind], numbers, largest)) for kind in classes for _ in range(count)]
+
+
 def through_buffer(rows: Iterator[T], buffer_size: int, numbers: Iterator[int]) -> Iterator[T]:
     """Rows through a shuffle buffer: one of it is given, the last one takes its place, and a new one comes behind."""
     buffer = list(itertools.islice(rows, buffer_size))

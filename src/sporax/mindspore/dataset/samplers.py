@@ -29,7 +29,7 @@ from sporax.mindspore.dataset._checks import (
     type_error,
 )
 from sporax.mindspore.dataset._random import Pass
-from sporax.mindspore.dataset._shuffles import drawn, shuffled, shuffled_by_file
+from sporax.mindspore.dataset._shuffles import drawn, picked, shuffled, shuffled_by_file, uniform
 from sporax.runtime.session import SESSION
 
 Order = NDArray[np.int64]
@@ -364,24 +364,28 @@ class WeightedRandomSampler(BuiltinSampler):
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         self._check_weights(num_rows)
-        rng = run.shuffler()
+        # With a seed of the user's every pass draws the same rows, as in MindSpore.
+        seed = run.seed + run.step * run.index
         if self.replacement:
-            return rng.choice(len(self.weights), num_rows, p=self.weights / self.weights.sum())
+            # `std::discrete_distribution`: where a number falls among the sums of the weights.
+            bounds = np.cumsum(self.weights / self.weights.sum())
+            bounds[-1] = 1
+            return np.searchsorted(bounds, uniform(num_rows, seed))
         # Exponential races: the order of arrival is a weighted draw without replacement; weight 0 arrives last.
         # Division by weight 0 gives infinity, which is meant.
         with np.errstate(divide="ignore"):
-            arrival = rng.exponential(size=len(self.weights)) / self.weights
-        # Rows of weight 0 all arrive at infinity; the second key puts them in random order.
-        return np.lexsort((rng.random(len(arrival)), arrival))
+            arrival = -np.log(1 - uniform(len(self.weights), seed)) / self.weights
+        return np.argsort(arrival, kind="stable")
 
 
 class PKSampler(BuiltinSampler):
-    """`num_val` rows of every class, class after class.
+    """`num_val` rows of every class, class after class: drawn anew each, so that all classes have as many (of MindRecord files
+    different rows, at most those that are there).
 
     Args:
         num_val: rows per class.
         num_class: not offered (as in MindSpore), must be None.
-        shuffle: whether classes, and the choice of rows within a class, are random.
+        shuffle: whether the order of classes is random.
         class_column: name of the label column; `MindDataset` has any, other sources only `label`.
         num_samples: at most this many rows.
 
@@ -407,14 +411,16 @@ class PKSampler(BuiltinSampler):
                 f"For 'PKSampler', the source must have one class label per row and 'num_val' must be >= 1, "
                 f"but got {'no labels' if labels is None else self.num_val}."
             )
-        rng = run.shuffler()
         # Classes in ascending order of labels, as MindSpore groups them.
         groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        if not run.records:
+            chosen = picked([len(group) for group in groups], self.num_val, run.seed, run.index, shuffle=self.shuffle)
+            return np.array([groups[kind][place] for kind, place in chosen], np.int64)
+        rng = run.shuffler()
         if self.shuffle:
             # Both the order of classes and the choice within each class.
             groups = [rng.permutation(groups[i]) for i in rng.permutation(len(groups))]
-        picked = [group[: self.num_val] for group in groups]
-        return np.concatenate(picked) if picked else np.zeros(0, np.int64)
+        return np.concatenate([group[: self.num_val] for group in groups] or [np.zeros(0, np.int64)])
 
 
 _RANKS = frozenset(("rank", "rank_id", "shard_id"))

@@ -341,11 +341,6 @@ class ConcatDataset(StepDataset):
     def __init__(self, datasets: list[Dataset]) -> None:
         for i, item in enumerate(datasets[1:]):
             check.instance("concat", f"dataset[{i}]", item, Dataset)
-            if item._column_names != datasets[0]._column_names:
-                raise SporaxRuntimeError(
-                    "For 'concat', Invalid columns, 'column name' or 'column order' of concat datasets should be the same. They "
-                    f"are {datasets[0].column_names} and {item.column_names}."
-                )
         super().__init__(datasets[0]._column_names, datasets)
 
     def _arguments(self) -> Arguments:
@@ -387,6 +382,13 @@ class ConcatDataset(StepDataset):
         self._sample_by(sampler)
 
     def _stream(self, run: Pass) -> Stream:
+        # Here, as in MindSpore: their sizes may be asked for all the same.
+        for child in self._children[1:]:
+            if child._column_names != self._column_names:
+                raise SporaxRuntimeError(
+                    "For 'concat', Invalid columns, 'column name' or 'column order' of concat datasets should be the same. They "
+                    f"are {self.column_names} and {child.column_names}."
+                )
         streams = [child._stream(run) for child in self._children]
         tables = all_tables(streams)
         if tables and all(table.size < ENDLESS for table in tables):
