@@ -1,11 +1,15 @@
 """The measures of the code base, and the budget that no change may exceed."""
 
+import ast
 import importlib.util
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from sporax.base.lazy_names import homes
 
 ROOT = Path(__file__).parents[1]
 _spec = importlib.util.spec_from_file_location("measure_house", ROOT / "tools" / "measure_house.py")
@@ -84,3 +88,57 @@ def test_every_package_keeps_its_budget() -> None:
         if value > BUDGET[key[0]][key[1]]
     }
     assert not over, f"{over}; tools/measure_house.py shows all figures"
+
+
+DOORS = {
+    "sporax",
+    *("sporax.base", "sporax.base.errors", "sporax.base.lazy_members", "sporax.base.lazy_names", "sporax.cluster"),
+    *("sporax.ir", "sporax.ir.config", "sporax.ir.operator_dims"),
+    *(
+        "sporax.lowering",
+        "sporax.lowering.marks",
+        "sporax.lowering.passes",
+        "sporax.planner",
+        "sporax.ps.worker",
+        "sporax.report",
+    ),
+    *(
+        "sporax.runtime",
+        "sporax.runtime.devices",
+        "sporax.runtime.planned",
+        "sporax.runtime.process",
+        "sporax.runtime.program",
+    ),
+    *(
+        "sporax.runtime.random",
+        "sporax.runtime.ranks",
+        "sporax.runtime.session",
+        "sporax.runtime.state",
+        "sporax.runtime.storage",
+    ),
+}
+"""What MindSpore's side may import of the engine. Packages among them list their names for type checkers."""
+
+
+def engine_imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """The engine's modules that a module of the other side imports, type checkers' included, with the names it takes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names if alias.name.split(".")[0] == "sporax")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sporax":
+            yield from ((str(node.module), alias.name) for alias in node.names)
+
+
+def test_the_wing_enters_the_engine_through_its_doors() -> None:
+    assert len(DOORS) <= 25
+    wing = [module for module in measure_house.modules() if module.name.startswith("sporax.mindspore")]
+    found = {
+        (f"{path}.{name}" if f"{path}.{name}" in DOORS else path, name)
+        for module in wing
+        for path, name in engine_imports(module.tree)
+        if not path.startswith("sporax.mindspore") and (path, name) != ("sporax", "mindspore")
+    }
+    assert len(found) > 100
+    assert {path for path, _ in found} == DOORS
+    listed = {path: {*vars(importlib.import_module(path)), *homes(path)} for path in DOORS}
+    assert not {(path, name) for path, name in found if not path.endswith(f".{name}") and name not in listed[path]}

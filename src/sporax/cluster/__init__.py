@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from sporax.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from sporax.cluster import job_progress
+    from sporax.cluster.environment import RECOVERY_VARIABLE, RESUME, SIMULATED_DEVICES, RankEnvironment
     from sporax.cluster.membership import join
     from sporax.cluster.scheduler import serve_cluster
     from sporax.cluster.watchdog import HEARTBEAT_SECONDS, SHUTDOWN_SECONDS, Watchdog, recovers
-
-__all__ = ["HEARTBEAT_SECONDS", "SHUTDOWN_SECONDS", "Watchdog", "join", "recovers", "serve_cluster"]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = lazy_names(__name__)

@@ -14,7 +14,5 @@ from sporax.base.lazy_names import lazy_names
 if TYPE_CHECKING:
     from sporax.k8s.submitted_job import JobSnapshot, SubmittedJob, submit
 
-__all__ = ["JobSnapshot", "SubmittedJob", "submit"]
-
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = lazy_names(__name__)

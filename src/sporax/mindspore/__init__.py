@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax._version import __version__
+from sporax import __version__
 from sporax.mindspore._names import module_paths
 from sporax.mindspore._names.alias import import_module
 from sporax.mindspore._names.missing import MissingNameError, missing_name, placeholder_module, resolved

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from sporax._version import __version__
+from sporax import __version__
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor

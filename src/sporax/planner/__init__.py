@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sporax.planner.compiled_limit import Measure, is_close_to_limit
     from sporax.planner.cost.chosen_model import cost_model, device_memory
     from sporax.planner.devices import Devices, fitting_hardware
+    from sporax.planner.pins.strategies import on_devices, placements_for
     from sporax.planner.planning import finish, make_plan, peak_bytes, received, remembered
     from sporax.planner.propagation.propagate import plan_of_body
     from sporax.planner.request import PlanRequest
@@ -26,31 +27,6 @@ if TYPE_CHECKING:
     from sporax.planner.result import PlanResult
     from sporax.planner.search import SearchOptions, SearchResult, alternatives, trade_offs
     from sporax.planner.search.limit.limit import PlanTooLargeError
-
-__all__ = [
-    "QUESTION_SECONDS",
-    "Budget",
-    "Devices",
-    "Measure",
-    "PlanRequest",
-    "PlanResult",
-    "PlanTooLargeError",
-    "SearchOptions",
-    "SearchResult",
-    "alternatives",
-    "cost_model",
-    "device_memory",
-    "finish",
-    "fitting_hardware",
-    "is_close_to_limit",
-    "make_plan",
-    "peak_bytes",
-    "received",
-    "remembered",
-    "request_key",
-    "trade_offs",
-    "plan_of_body",
-]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = lazy_names(__name__)

@@ -19,19 +19,7 @@ if TYPE_CHECKING:
         to_host,
     )
     from sporax.lowering.marks.mark_primitive import apply_mark, mark_read, mark_shape
-
-__all__ = [
-    "KIND",
-    "apply_mark",
-    "is_on_host",
-    "mark_read",
-    "mark_shape",
-    "place_of_work",
-    "run_on_host",
-    "stored_on_host",
-    "to_device",
-    "to_host",
-]
+    from sporax.lowering.marks.tags import KEEP, new_tag, offload_scope
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = lazy_names(__name__)

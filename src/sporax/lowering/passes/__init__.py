@@ -22,25 +22,14 @@ from typing import TYPE_CHECKING
 from sporax.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from sporax.lowering.passes import pass_tags
     from sporax.lowering.passes.checksums import Checksums
     from sporax.lowering.passes.host.row_updates import row_update
     from sporax.lowering.passes.pass_order import rewritten, rewritten_with_stacks, seen_into
+    from sporax.lowering.passes.pass_tags import SAVED_IN_FILES
     from sporax.lowering.passes.reused_collectives import with_reuse
+    from sporax.lowering.passes.uneven_tables import Blocked
     from sporax.lowering.passes.varying import DIFFERENT, EQUAL, GRADIENT, NUMBER, labels_of_results
-
-__all__ = [
-    "DIFFERENT",
-    "EQUAL",
-    "GRADIENT",
-    "NUMBER",
-    "Checksums",
-    "labels_of_results",
-    "rewritten",
-    "rewritten_with_stacks",
-    "row_update",
-    "seen_into",
-    "with_reuse",
-]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = lazy_names(__name__)

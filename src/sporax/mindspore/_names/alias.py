@@ -42,7 +42,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from sporax.base.collector import gc_paused
+from sporax.base import gc_paused
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError, did_you_mean
 from sporax.mindspore._names.missing import is_plain_import_of, missing_module, missing_names, placeholder_module
 from sporax.mindspore._names.module_paths import write_stubs as write_stubs

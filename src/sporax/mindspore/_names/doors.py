@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from sporax.base.collector import gc_paused
+from sporax.base import gc_paused
 from sporax.mindspore._names.missing import LISTED, missing_name, resolved
 
 _NONE: Mapping[str, str] = MappingProxyType({})

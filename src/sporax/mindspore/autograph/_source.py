@@ -16,7 +16,7 @@ from typing import Any
 
 from sporax.base.errors import SporaxNotImplementedError
 from sporax.mindspore.autograph import _rewriter, flow
-from sporax.runtime.process.host_allocator import tracked_objects
+from sporax.runtime.process import host_allocator
 from sporax.runtime.session import SESSION
 
 # By identity of code, which all functions made from one definition share.
@@ -145,7 +145,7 @@ def _with_flow(code: types.CodeType) -> types.CodeType:
 def _replace(old: types.CodeType, new: types.CodeType) -> None:
     """Put `new` where `old` is, in functions and in functions that make such functions."""
     # Closures and methods have functions of their own with the same code.
-    for function in tracked_objects():
+    for function in host_allocator.tracked_objects():
         if type(function) is types.FunctionType and function.__code__.co_filename == old.co_filename:
             code = _substituted(function.__code__, old, new)
             if code is not function.__code__:

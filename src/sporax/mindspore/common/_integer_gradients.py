@@ -18,8 +18,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.identity import ByIdentity
-from sporax.ir.operation import with_newer
+from sporax.base import ByIdentity
+from sporax.ir import with_newer
 
 Array = Any
 """A jax.Array or a tracer."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
-from sporax.ir.marks import GradientMark, LossMark, RowsMark
+from sporax.ir import GradientMark, LossMark, RowsMark
 from sporax.lowering import marks as trace_marks
 from sporax.mindspore import context
 from sporax.mindspore.common import _integer_gradients, escaped_tensors
@@ -27,8 +27,7 @@ from sporax.mindspore.common._rank_parts import RankParts, parts_of_call
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, with_values
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.runtime.ranks import initial_broadcast, local_ranks
-from sporax.runtime.ranks.exchanges import ReverseModeNeeded, forward_mode_refused
+from sporax.runtime.ranks import ReverseModeNeeded, forward_mode_refused, initial_broadcast, local_ranks
 from sporax.runtime.state import frames
 
 

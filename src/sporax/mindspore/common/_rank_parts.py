@@ -21,14 +21,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.ir.layout import Layout
+from sporax.ir import Layout
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.context import snapshot
 from sporax.runtime import ranks as between_ranks
 from sporax.runtime import world
-from sporax.runtime.process.dry_run import say
+from sporax.runtime.process import dry_run
 from sporax.runtime.ranks import groups, joint_arrays, local_ranks
 from sporax.runtime.state import frames
 
@@ -143,7 +143,7 @@ def of_all_ranks(columns: tuple[object, ...]) -> tuple[object, ...]:
 
 @functools.cache
 def _tell(count: int) -> None:
-    say(
+    dry_run.say(
         f"each of {count} ranks gets all rows that the script gives for one, as in {count} processes; "
         "dataset_strategy='full_batch' divides them between the ranks."
     )

@@ -30,9 +30,8 @@ from sporax.mindspore.common._draws import Draw, HostDraw, ProgramDraw, RegionDr
 from sporax.mindspore.common._host_arrays import aligned, to_device
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, to_array
-from sporax.runtime.random import threefry
-from sporax.runtime.random.random_streams import key_of, key_on_host
-from sporax.runtime.ranks.joint_arrays import place
+from sporax.runtime.random import key_of, key_on_host, threefry
+from sporax.runtime.ranks import joint_arrays
 
 Shape = tuple[int, ...]
 Arrange = Callable[[jax.Array], jax.Array]
@@ -163,7 +162,7 @@ def _placed(array: np.ndarray[Any, Any], sharding: jax.sharding.Sharding | None,
     # Arranging is a function of JAX arrays.
     arranged = array if arrange is None else arrange(jnp.asarray(array))
     if sharding is not None:
-        return place(arranged, sharding)
+        return joint_arrays.place(arranged, sharding)
     return to_device(arranged) if isinstance(arranged, np.ndarray) else arranged
 
 

@@ -21,8 +21,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime import program as programs
 from sporax.runtime import world
-from sporax.runtime.program import postponed
-from sporax.runtime.program.assigned_globals import AssignedGlobals
+from sporax.runtime.program import AssignedGlobals, postponed
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 

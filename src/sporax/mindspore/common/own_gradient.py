@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxError, SporaxTypeError
-from sporax.ir.marks import LayoutMark, Side, next_number
+from sporax.ir import LayoutMark, Side, next_number
 from sporax.lowering import marks as trace_marks
 from sporax.mindspore.common._pullback import dense, is_inexact, no_cotangent, take_apart
 from sporax.mindspore.common.parameter import Parameter

@@ -28,7 +28,7 @@ from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 from sporax.ps.worker import row_cache
 from sporax.runtime.ranks import joint_arrays, server_exchange
 from sporax.runtime.state import frames
-from sporax.runtime.storage.block_files import Place
+from sporax.runtime.storage import Place
 
 _unnamed = itertools.count(1)
 

@@ -14,9 +14,9 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
-from sporax.ir.marks import SavedMark, next_number
+from sporax.ir import SavedMark, next_number
 from sporax.lowering import marks as trace_marks
-from sporax.lowering.marks.tags import new_tag, offload_scope
+from sporax.lowering.marks import new_tag, offload_scope
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.state import frames

@@ -26,7 +26,7 @@ from sporax.mindspore.common import _integer_gradients
 from sporax.mindspore.common._pullback import Structure, Updates, is_inexact, loss_marked, no_cotangent, take_apart
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime import program as compiled
-from sporax.runtime.ranks.exchanges import check_reverse
+from sporax.runtime.ranks import check_reverse
 from sporax.runtime.state import frames
 
 

@@ -29,7 +29,7 @@ from sporax.mindspore.common.jit import compiled_in_graph_mode, returning_values
 from sporax.mindspore.common.one_forward import pullback_of
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.runtime.ranks.exchanges import ReverseModeNeeded, forward_mode_refused
+from sporax.runtime.ranks import ReverseModeNeeded, forward_mode_refused
 from sporax.runtime.state import frames
 
 Positions = tuple[int, ...]

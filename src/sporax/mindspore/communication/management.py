@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
-from sporax.ir.variables import VARIABLES, without_effect
+from sporax.ir import variables
 from sporax.mindspore import context
 from sporax.mindspore.ops._collectives import told_ranks
 from sporax.runtime import world as distributed
@@ -58,12 +58,12 @@ def init(backend_name: str | None = None) -> None:
     if context.ps_snapshot().enable_ps:
         _join_parameter_servers()
         return
-    for name in without_effect(os.environ, with_servers=False):
+    for name in variables.without_effect(os.environ, with_servers=False):
         warnings.warn(
             f"For 'init', the environment variable {name} has no effect: "
             + (
                 "there are no parameter servers without enable_ps=True."
-                if name in VARIABLES
+                if name in variables.VARIABLES
                 else "Sporax knows no such name."
             ),
             stacklevel=2,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack, get_type_hints
 
 from sporax.base.errors import SporaxRuntimeError, check_type
-from sporax.cluster.environment import SIMULATED_DEVICES
+from sporax.cluster import SIMULATED_DEVICES
 from sporax.mindspore.context._groups import gigabytes
 from sporax.mindspore.context._settings import Check, GlobalSettings, Reader, Setter, Settings, kind, number, one_of
 from sporax.mindspore.runtime import _streams

@@ -8,8 +8,7 @@ import warnings
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
-from sporax.ir.config.placement_config import DURABILITIES, OffloadConfig, PsConfig
-from sporax.ir.config.search_config import CostModelConfig, SearchConfig
+from sporax.ir.config import DURABILITIES, CostModelConfig, OffloadConfig, PsConfig, SearchConfig
 from sporax.mindspore.context._settings import Check, kind, number, of_fields, one_of
 from sporax.runtime.session import SESSION
 

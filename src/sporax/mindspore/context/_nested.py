@@ -13,15 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.ir.config.parallel_config import (
-    OPTIMIZER_LEVELS,
-    PIPELINE_SCHEDULERS,
-    CommFusion,
-    FusionRule,
-    ParallelConfig,
-)
-from sporax.ir.layout import HasLayout, Layout, Strategy, strategy_text
-from sporax.ir.operation import Shape
+from sporax.ir import HasLayout, Layout, Shape, Strategy, strategy_text
+from sporax.ir.config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, CommFusion, FusionRule, ParallelConfig
 from sporax.mindspore.context._settings import Check, kind, number, one_of
 
 _SET = "set_auto_parallel_context"

@@ -18,14 +18,8 @@ import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
-from sporax.ir.config.parallel_config import (
-    COMMUNI_PARALLEL_MODES,
-    MAX_RANKS,
-    ParallelConfig,
-    ParallelMode,
-)
-from sporax.ir.config.plan_settings import DEVICES
-from sporax.ir.pipeline_schedule import PipelineSchedule
+from sporax.ir import PipelineSchedule
+from sporax.ir.config import COMMUNI_PARALLEL_MODES, DEVICES, MAX_RANKS, ParallelConfig, ParallelMode
 from sporax.mindspore.context._nested import (
     as_dict,
     check_dataset_strategy,

@@ -16,8 +16,8 @@ from operator import attrgetter
 from typing import Any, Generic, TypedDict, TypeVar
 
 from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError, did_you_mean
-from sporax.ir.config.search_config import SEARCH_NAMES, full_name
-from sporax.ir.pipeline_schedule import PipelineSchedule
+from sporax.ir import PipelineSchedule
+from sporax.ir.config import SEARCH_NAMES, full_name
 from sporax.runtime.state import frames
 
 Config = TypeVar("Config")

@@ -15,10 +15,16 @@ from functools import cache
 import jax
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ir.config.parallel_config import VARIABLE, ParallelConfig, ParallelMode, wants_loops, warn_of_limit
-from sporax.ir.config.placement_config import OffloadConfig
-from sporax.ir.config.plan_settings import PlanSettings
-from sporax.lowering.passes.pass_tags import SAVED_IN_FILES
+from sporax.ir.config import (
+    VARIABLE,
+    OffloadConfig,
+    ParallelConfig,
+    ParallelMode,
+    PlanSettings,
+    wants_loops,
+    warn_of_limit,
+)
+from sporax.lowering.passes import SAVED_IN_FILES
 from sporax.mindspore._names.missing import late
 from sporax.mindspore.context._global import device_limit, get_context, graph_mode, memory_offload
 from sporax.mindspore.context._groups import offload_snapshot, ps_snapshot, search_snapshot
@@ -33,11 +39,9 @@ from sporax.mindspore.context._parallel import (
 )
 from sporax.runtime import world
 from sporax.runtime.process import dry_run
-from sporax.runtime.process.dry_run import say
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
-from sporax.runtime.storage import block_files
-from sporax.runtime.storage.block_files import DiskSettings
+from sporax.runtime.storage import DiskSettings, block_files
 
 # Entries of `dataset_strategy` fit the inputs of a step; files that the settings name give strategies, and are written when it is
 # planned.
@@ -253,7 +257,7 @@ def note_size_of_all_ranks(num_ranks: int) -> None:
 @cache
 def _say_once(text: str) -> None:
     if SESSION.job[1] == 0:  # all ranks would say the same
-        say(text)
+        dry_run.say(text)
 
 
 class _StepGuard:

@@ -14,9 +14,16 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from sporax.ir.config.parallel_config import VARIABLE, ParallelConfig, ParallelMode, reuse_limit
-from sporax.ir.config.placement_config import OffloadConfig, PsConfig
-from sporax.ir.config.search_config import COEFFICIENTS, SearchConfig
+from sporax.ir.config import (
+    COEFFICIENTS,
+    VARIABLE,
+    OffloadConfig,
+    ParallelConfig,
+    ParallelMode,
+    PsConfig,
+    SearchConfig,
+    reuse_limit,
+)
 from sporax.mindspore.context import _global, _groups, _parallel
 from sporax.runtime.session import SESSION
 

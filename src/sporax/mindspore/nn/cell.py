@@ -23,7 +23,7 @@ from sporax.base.errors import (
     SporaxTypeError,
     SporaxValueError,
 )
-from sporax.ir.graph import SEGMENT, STAGE
+from sporax.ir import SEGMENT, STAGE
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import answer_missing_names, homes
 from sporax.mindspore.common import dtype as dtypes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
-from sporax.ir.config.parallel_config import (
+from sporax.ir.config import (
     BYTES_PER_MEGABYTE,
     ParallelConfig,
     ParallelMode,

@@ -26,8 +26,7 @@ from sporax.mindspore.ops.nn.normalization import (
     batch_norm_train,
     standardized,
 )
-from sporax.runtime.ranks import collectives, groups
-from sporax.runtime.ranks.groups import Group
+from sporax.runtime.ranks import Group, collectives, groups
 
 
 class LayerNorm(Cell):

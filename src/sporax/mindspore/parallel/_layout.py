@@ -11,9 +11,8 @@ import math
 from typing import Any, Self
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.ir.device_matrix import INTERLEAVED, INTERLEAVED_SIZE, DeviceMatrix
-from sporax.ir.layout import Layout as LayoutValue
-from sporax.ir.layout import TensorMap
+from sporax.ir import INTERLEAVED, INTERLEAVED_SIZE, DeviceMatrix, TensorMap
+from sporax.ir import Layout as LayoutValue
 
 # MindSpore writes the text "None", not the value None.
 NOT_SHARDED = "None"

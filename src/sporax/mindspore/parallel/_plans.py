@@ -8,14 +8,12 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.ir.layout import HasLayout
-from sporax.ir.layout import Layout as LayoutValue
+from sporax.ir import HasLayout
+from sporax.ir import Layout as LayoutValue
 from sporax.mindspore.common.tensor import Tensor
-from sporax.report.console import show_plan
-from sporax.report.render.placement_picture import picture
-from sporax.runtime.pipeline.pipelined_step import PipelinedStep
-from sporax.runtime.planned.step import PlannedStep
-from sporax.runtime.program.program import Program
+from sporax.report import picture, show_plan
+from sporax.runtime.planned import PipelinedStep, PlannedStep
+from sporax.runtime.program import Program
 
 __all__ = ["plan_of", "show_layout", "show_plan"]
 

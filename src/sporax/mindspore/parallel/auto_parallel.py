@@ -16,9 +16,8 @@ from typing import Any, Protocol
 from weakref import ref
 
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type, did_you_mean
-from sporax.ir import layout
-from sporax.ir.config.parallel_config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, ParallelConfig, ParallelMode
-from sporax.ir.config.search_config import full_name
+from sporax.ir import Layout as LayoutValue
+from sporax.ir.config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, ParallelConfig, ParallelMode, full_name
 from sporax.mindspore import context
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.parallel import auto_parallel
@@ -366,4 +365,4 @@ def slices_of_global_input(number: int) -> tuple[int, ...] | None:
     if isinstance(strategy, str) or number >= len(strategy):
         return None
     entry = strategy[number]
-    return entry.split if isinstance(entry, layout.Layout) else tuple(entry)
+    return entry.split if isinstance(entry, LayoutValue) else tuple(entry)

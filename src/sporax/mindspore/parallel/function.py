@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from sporax.base.errors import check_type
-from sporax.ir.marks import LayoutMark, next_number
-from sporax.ir.placement import Placement
-from sporax.lowering.marks.mark_primitive import apply_mark
+from sporax.ir import LayoutMark, next_number
+from sporax.lowering.marks import apply_mark
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.parallel._layout import Layout
-from sporax.planner.pins.data_placement import arranged
-from sporax.planner.pins.strategies import on_devices
 from sporax.runtime.devices import global_view
-from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.state import frames
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
@@ -48,8 +44,4 @@ def reshard(tensor: Tensor, layout: Layout) -> Tensor:
         return wrap(tensor.array)
     # Checked before the array moves, with an error that names the dimension.
     value.slice_shape(tensor.shape)
-    plain = on_devices(value)
-    # The mesh must have axes that the layout can be expressed in.
-    mesh = arranged(global_view.devices_here().mesh(config.parallel), [plain.device_matrix.shape])
-    placement = Placement.from_layout(plain, mesh)
-    return wrap(joint_arrays.place(tensor.array, global_view.sharding_of(placement, mesh)))
+    return wrap(global_view.place_by_layout(tensor.array, value, config.parallel))

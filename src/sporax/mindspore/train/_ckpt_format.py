@@ -21,8 +21,15 @@ import numpy as np
 
 from sporax.mindspore import _protobuf as protobuf
 from sporax.mindspore.common import dtype as dtypes
-from sporax.runtime.storage.entries import MAX_DIMS, CheckpointEntry, CorruptCheckpointError, StoredTensor, check_shape
-from sporax.runtime.storage.safetensors_format import CheckedWriter, combined_crc
+from sporax.runtime.storage import (
+    MAX_DIMS,
+    CheckedWriter,
+    CheckpointEntry,
+    CorruptCheckpointError,
+    StoredTensor,
+    check_shape,
+    combined_crc,
+)
 
 # 512 MiB: protobuf's limit for one message is 2 GiB.
 SLICE_BYTES = 512 << 20

@@ -22,7 +22,7 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
 from sporax.runtime.session import SESSION
-from sporax.runtime.storage.entries import CheckpointEntry
+from sporax.runtime.storage import CheckpointEntry
 
 Choice = Callable[[str], bool] | None
 

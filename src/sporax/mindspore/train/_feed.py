@@ -25,7 +25,7 @@ from sporax.base.errors import (
     check_type,
 )
 from sporax.base.lazy_members import dataclass
-from sporax.ir.config.parallel_config import ParallelMode
+from sporax.ir.config import ParallelMode
 from sporax.mindspore.common._rank_parts import of_all_ranks
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.context import get_auto_parallel_context, snapshot, world_size

@@ -15,9 +15,9 @@ from typing import Any
 
 import jax
 
+from sporax.base import progress
 from sporax.base.errors import SporaxValueError
-from sporax.base.progress import activity, reported
-from sporax.ir.config.plan_settings import PlanSettings
+from sporax.ir.config import PlanSettings
 from sporax.mindspore import context, ops
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
@@ -142,7 +142,10 @@ class TrainLoop:
         if not self._is_first:
             return step()
         self._is_first = False
-        with reported(speaks=rank() == 0 and not context.plans_only()), activity("compiling the first step"):
+        with (
+            progress.reported(speaks=rank() == 0 and not context.plans_only()),
+            progress.activity("compiling the first step"),
+        ):
             return step()
 
     def run(self, epochs: range, callbacks: CallbackManager) -> None:

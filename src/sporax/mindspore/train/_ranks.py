@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.cluster.environment import RankEnvironment
+from sporax.cluster import RankEnvironment
 from sporax.runtime import world
 from sporax.runtime.ranks import collectives, groups
 

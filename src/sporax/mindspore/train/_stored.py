@@ -33,29 +33,31 @@ import jax.numpy as jnp
 import numpy as np
 from msgspec import Struct
 
-from sporax.base.atomic_file import atomic_write
-from sporax.base.documents import MalformedError, decode
+from sporax.base import MalformedError, atomic_write, decode
 from sporax.base.errors import SporaxError, SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.parameter import Parameter, no_init_parameters
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.train import _ckpt_format
-from sporax.runtime.ranks.joint_arrays import place
-from sporax.runtime.storage.entries import (
+from sporax.runtime.ranks import joint_arrays
+from sporax.runtime.storage import (
     CheckpointEntry,
-    CorruptCheckpointError,
-    Region,
-    StoredTensor,
-    full_region,
-    region_shape,
-)
-from sporax.runtime.storage.slices import RankPlace, Slice, SliceEntry, SliceSource, placed, placed_blocks
-from sporax.runtime.storage.tensor_files import (
     Contents,
+    CorruptCheckpointError,
+    RankPlace,
+    Region,
+    Slice,
+    SliceEntry,
+    SliceSource,
+    StoredTensor,
     TensorFile,
     check_safetensors,
+    full_region,
     open_mapped,
+    placed,
+    placed_blocks,
+    region_shape,
     safetensors_contents,
     write_safetensors,
 )
@@ -231,7 +233,7 @@ class StoredValues:
         # Arranging needs the whole: its blocks do not fit the slices of the file.
         if arrange is not None:
             arranged = arrange(jnp.asarray(self._read(self.region)))
-            return arranged if sharding is None else place(arranged, sharding)
+            return arranged if sharding is None else joint_arrays.place(arranged, sharding)
         if sharding is None:
             # Remembered, so that `stored_values` knows whether the Parameter still has these values.
             self.loaded = jnp.array(self._read(self.region))

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export as jax_export
 
-from sporax.base.atomic_file import atomic_write
+from sporax.base import atomic_write
 from sporax.base.errors import (
     SporaxImportError,
     SporaxNotImplementedError,
@@ -42,9 +42,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.jax_cell import Graph, flattened
 from sporax.runtime.state import frames
-from sporax.runtime.storage import safetensors_format
-from sporax.runtime.storage.entries import CorruptCheckpointError, StoredTensor
-from sporax.runtime.storage.tensor_files import check_safetensors
+from sporax.runtime.storage import CorruptCheckpointError, StoredTensor, check_safetensors, safetensors_format
 
 __all__ = ["export", "load"]
 

@@ -45,9 +45,15 @@ from sporax.mindspore.train._stored import (
     write_stream,
 )
 from sporax.runtime.session import SESSION
-from sporax.runtime.storage import safetensors_format
-from sporax.runtime.storage.entries import CheckpointEntry, CorruptCheckpointError, StoredTensor
-from sporax.runtime.storage.slices import SliceSource, held_slices, this_rank
+from sporax.runtime.storage import (
+    CheckpointEntry,
+    CorruptCheckpointError,
+    SliceSource,
+    StoredTensor,
+    held_slices,
+    safetensors_format,
+    this_rank,
+)
 
 __all__ = """
     async_ckpt_thread_status ckpt_to_safetensors load_checkpoint load_checkpoint_async load_param_into_net

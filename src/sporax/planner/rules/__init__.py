@@ -38,37 +38,5 @@ if TYPE_CHECKING:
         unregister,
     )
 
-__all__ = [
-    "Assignment",
-    "Behaviour",
-    "Border",
-    "Entry",
-    "Factor",
-    "FactorKind",
-    "Operation",
-    "Rule",
-    "Statement",
-    "TABLE",
-    "TensorSpec",
-    "Window",
-    "assignments",
-    "entry_for",
-    "exchanged_bytes",
-    "is_legal",
-    "is_uncounted",
-    "entries",
-    "local_bytes",
-    "local_flops",
-    "local_operation",
-    "unsharded",
-    "placements",
-    "problem",
-    "propagate",
-    "register",
-    "replicate",
-    "rule_for",
-    "unregister",
-]
-
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = lazy_names(__name__)

@@ -21,14 +21,15 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, Role
+from sporax.ir.layout import Layout
 from sporax.ir.placement import Placement, axes_index
 from sporax.ir.plan import Plan
 from sporax.lowering.execute.local_norms import LocalNorms
 from sporax.lowering.execute.rank_program import rank_program
 from sporax.lowering.ingest.ingest import Ingested
 from sporax.lowering.passes.pass_order import with_hosts
-from sporax.planner import Devices
-from sporax.planner.pins.data_placement import data_layout
+from sporax.planner import Devices, on_devices
+from sporax.planner.pins.data_placement import arranged, data_layout
 from sporax.runtime import world
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.ranks.collective_order import reusing
@@ -124,6 +125,14 @@ def place_data(array: Any, sharding: NamedSharding, config: ParallelConfig) -> j
         return joint_arrays.place(array, sharding)
     local: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(array))
     return local
+
+
+def place_by_layout(array: jax.Array, layout: Layout, config: ParallelConfig) -> jax.Array:
+    """Bring a whole array to the devices of a layout, which are all of the run."""
+    plain = on_devices(layout)
+    # The mesh must have axes that the layout can be expressed in.
+    mesh = arranged(devices_here().mesh(config), [plain.device_matrix.shape])
+    return joint_arrays.place(array, sharding_of(Placement.from_layout(plain, mesh), mesh))
 
 
 def fusion_options(plan: Plan) -> dict[str, str]:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from sporax.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from sporax.runtime.pipeline.pipelined_step import PipelinedStep
     from sporax.runtime.planned.planning import plan_program
     from sporax.runtime.planned.recompute_auto import chooser_for_one_device, peak_of_one_device
-
-__all__ = ["chooser_for_one_device", "peak_of_one_device", "plan_program"]
+    from sporax.runtime.planned.step import PlannedStep
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = lazy_names(__name__)

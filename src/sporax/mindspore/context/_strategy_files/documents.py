@@ -19,16 +19,21 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from sporax.base.documents import MalformedError, convert
+from sporax.base import MalformedError, convert
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import OperatorGraph, Role
-from sporax.ir.layout import Layout
-from sporax.ir.marks import OperatorMark, Shardings, Side
-from sporax.ir.operation import TensorSpec
-from sporax.ir.placement import Placement
-from sporax.ir.plan import Plan
-from sporax.planner.pins.strategies import on_devices, placements_for
+from sporax.ir import (
+    DeviceMatrix,
+    Layout,
+    OperatorGraph,
+    OperatorMark,
+    Placement,
+    Plan,
+    Role,
+    Shardings,
+    Side,
+    TensorSpec,
+)
+from sporax.planner import on_devices, placements_for
 
 _MOST_DEVICES = 2**31 - 1
 """Devices of a job; a larger number in a file is a mistake."""

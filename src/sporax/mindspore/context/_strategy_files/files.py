@@ -25,14 +25,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from sporax.base.atomic_file import atomic_write
-from sporax.base.documents import MalformedError, convert, decode
+from sporax.base import MalformedError, atomic_write, convert, decode
 from sporax.base.errors import SporaxValueError
-from sporax.ir.config.parallel_config import ParallelConfig
-from sporax.ir.config.plan_settings import PlanSettings
-from sporax.ir.graph import OperatorGraph
-from sporax.ir.marks import OperatorMark, Shardings
-from sporax.ir.variables import read
+from sporax.ir import OperatorGraph, OperatorMark, Shardings, variables
+from sporax.ir.config import ParallelConfig, PlanSettings
 from sporax.mindspore.context._strategy_files import protobuf
 from sporax.mindspore.context._strategy_files.documents import (
     chosen,
@@ -76,7 +72,7 @@ def save(step: SavedStep, keeps: Callable[[OperatorMark], bool]) -> None:
     config = step.settings.parallel
     # Steps without trained Parameters (evaluation) say nothing about who holds which weight.
     trained = {argument.name for argument in step.arguments if argument.trainable}
-    groups = config.group_ckpt_save_file or read(os.environ, "GROUP_INFO_FILE")
+    groups = config.group_ckpt_save_file or variables.read(os.environ, "GROUP_INFO_FILE")
     if groups and trained:
         _write_bytes(groups, _groups(step))
     operators, weights = config.op_strategy_save_file, config.strategy_ckpt_save_file

@@ -17,14 +17,12 @@ import jax
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.base.lazy_members import dataclass
-from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import OperatorGraph, Role
-from sporax.ir.placement import Axes, Placement, axes_index
+from sporax.ir import Axes, DeviceMatrix, OperatorGraph, Placement, Role, axes_index
 
 if TYPE_CHECKING:
-    from sporax.ir.plan import Plan
-    from sporax.lowering.ingest.ingest import Ingested
-    from sporax.lowering.passes.uneven_tables import Blocked
+    from sporax.ir import Plan
+    from sporax.lowering import Ingested
+    from sporax.lowering.passes import Blocked
 
 Shape = tuple[int, ...]
 

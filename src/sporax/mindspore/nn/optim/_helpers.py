@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
-from sporax.ir.config.parallel_config import ParallelMode
+from sporax.ir.config import ParallelMode
 from sporax.mindspore import context, ops
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple
@@ -35,8 +35,7 @@ from sporax.runtime.state import frames
 
 if TYPE_CHECKING:
     from sporax.mindspore.nn.optim._optimizer import Optimizer
-    from sporax.ps.worker.row_cache import RowCache
-    from sporax.ps.worker.server_connection import ServerConnection
+    from sporax.ps.worker import RowCache, ServerConnection
 
 
 def opt_init_args_register(fn: Callable[..., None]) -> Callable[..., None]:

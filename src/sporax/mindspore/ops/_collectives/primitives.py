@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
-from sporax.ir.marks import RankSumMark
+from sporax.ir import RankSumMark
 from sporax.lowering import marks as trace_marks
 from sporax.lowering.passes import pass_tags
 from sporax.mindspore import context
@@ -23,8 +23,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.marking import MARKS, tell_unread
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive
 from sporax.runtime import ranks as between_ranks
-from sporax.runtime.ranks import groups
-from sporax.runtime.ranks.groups import Group
+from sporax.runtime.ranks import Group, groups
 from sporax.runtime.state import frames
 
 WORLD = groups.WORLD_GROUPS[0]

@@ -17,8 +17,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._collectives.primitives import check_int, check_member
-from sporax.runtime.ranks import groups, point_to_point
-from sporax.runtime.ranks.point_to_point import Exchange, Message
+from sporax.runtime.ranks import Exchange, Message, groups, point_to_point
 
 # Requests of this process in the order they were made; emptied by the first wait.
 _pending: list[P2POp] = []

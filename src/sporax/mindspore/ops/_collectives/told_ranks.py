@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 
-from sporax.ir.variables import read
+from sporax.ir import variables
 from sporax.mindspore import context
 from sporax.runtime import world as distributed
-from sporax.runtime.ranks import groups, local_ranks, server_exchange
-from sporax.runtime.ranks.groups import Group
+from sporax.runtime.ranks import Group, groups, local_ranks, server_exchange
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
@@ -47,7 +46,7 @@ def size_of(members: Group) -> int:
 
 def from_environ(name: str, default: int) -> int:
     """A number that the launcher's environment says."""
-    value = read(os.environ, name)
+    value = variables.read(os.environ, name)
     return default if value is None else int(value)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from sporax.base.lazy_members import dataclass
-from sporax.ir.operation import Shape
+from sporax.ir import Shape
 from sporax.ir.operator_dims import (
     UNSTATED,
     Call,

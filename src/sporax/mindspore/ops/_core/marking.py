@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
-from sporax.ir.layout import HasLayout
-from sporax.ir.marks import FIXED, OperatorMark, Shardings, Side, next_number
+from sporax.ir import FIXED, HasLayout, OperatorMark, Shardings, Side, next_number
 from sporax.lowering import marks as trace_marks
 from sporax.mindspore.common import _integer_gradients
 from sporax.mindspore.common.tensor import Tensor, wrap

@@ -63,8 +63,7 @@ from sporax.mindspore.ops._core.parameters import (
 )
 from sporax.mindspore.ops._core.primitive import Primitive
 from sporax.mindspore.runtime import _streams
-from sporax.runtime.state import frames
-from sporax.runtime.state.trace_constants import ENDED, is_constant, known, note
+from sporax.runtime.state import ENDED, frames, is_constant, known, note
 
 __all__ = ["FUNCTIONS", "MINT", "OPERATORS", "PRIMITIVES", "Array", "Operand", "Operator", "Primitive", "operator"]
 

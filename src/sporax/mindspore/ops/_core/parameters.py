@@ -26,8 +26,7 @@ from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import add_later
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
-from sporax.runtime.state import frames
-from sporax.runtime.state.trace_constants import known
+from sporax.runtime.state import frames, known
 
 if TYPE_CHECKING:
     from sporax.mindspore.ops._core.operator import Operator

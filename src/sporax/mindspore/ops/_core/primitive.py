@@ -24,7 +24,7 @@ import jax
 
 from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError, check_type
 from sporax.lowering import marks as trace_marks
-from sporax.lowering.marks.tags import KEEP, new_tag
+from sporax.lowering.marks import KEEP, new_tag
 from sporax.mindspore import context
 from sporax.mindspore.common.recompute import offloading
 from sporax.mindspore.common.tensor import Tensor, wrap

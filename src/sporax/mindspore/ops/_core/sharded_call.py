@@ -13,8 +13,7 @@ from typing import Any, cast
 import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
-from sporax.ir.layout import HasLayout
-from sporax.ir.marks import LayoutMark, Shardings, next_number
+from sporax.ir import HasLayout, LayoutMark, Shardings, next_number
 from sporax.lowering import marks as trace_marks
 from sporax.mindspore.common.jit import Compiled
 from sporax.mindspore.common.parameter import Parameter

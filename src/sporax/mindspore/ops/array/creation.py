@@ -19,7 +19,7 @@ from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.operator import Array, Operand, export, operator, other_form
-from sporax.runtime.state.trace_constants import derive, note
+from sporax.runtime.state import derive, note
 
 
 def zeros(size: Any, dtype: DType | None = None) -> Tensor:

@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sporax import lowering
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ir import uneven
 from sporax.ir.operator_dims import Call, Dims, NumSlices, OperatorDims, Shapes, lookup_axis, numbered
-from sporax.ir.uneven import ATTRIBUTES, split_of
-from sporax.lowering import execute
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known
@@ -36,15 +36,15 @@ class TableLookup(Operator[Any]):
     ) -> Any:
         """Look up part by part where the marks name parts that fit; the plan refuses those that do not."""
         # No mark of uneven parts: the usual case, decided before anything is bound.
-        if marks.keys().isdisjoint(ATTRIBUTES):
+        if marks.keys().isdisjoint(uneven.ATTRIBUTES):
             return self.run_unmarked(args, kwargs, constants)
-        split = split_of(marks)
+        split = uneven.split_of(marks)
         operands = self.__signature__.bind(*args, **kwargs).arguments
         table, indices = operands["input_params"], operands["input_indices"]
         # The plan refuses what does not fit, with a message about the user's marks.
         if split is None or not split.fits(table.shape, indices.shape, operands.get("axis", 0)):
             return self.run_unmarked(args, kwargs, constants)
-        found = execute.part_lookup.part_lookup(table.array, indices.array, split.rows.rows, split.offsets)
+        found = lowering.part_lookup(table.array, indices.array, split.rows.rows, split.offsets)
         return wrap(found)
 
 
@@ -67,7 +67,7 @@ def _table_first(call: Call, shapes: Shapes) -> Dims | None:
 
 
 def _is_split(call: Call) -> bool:
-    return any(call.get(name) is not None for name in ATTRIBUTES)
+    return any(call.get(name) is not None for name in uneven.ATTRIBUTES)
 
 
 def _split_table(shapes: Shapes) -> Dims:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
-from sporax.ir.operation import Shape
+from sporax.ir import Shape
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common import seed as seeds

@@ -23,7 +23,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.dims import Stated
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, Operator, Primitive, operator, other_form
-from sporax.runtime.random.random_streams import Generator
+from sporax.runtime.random import Generator
 
 
 def stream(seed: int | None, seed2: int = 0) -> Generator:

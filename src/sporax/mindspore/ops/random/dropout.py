@@ -29,7 +29,7 @@ from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Operand, Primitive, export, operator
 from sporax.mindspore.ops._core.parameters import known_ints
 from sporax.mindspore.ops.random.distributions import draw, drawn, stream
-from sporax.runtime.random.random_streams import Generator
+from sporax.runtime.random import Generator
 
 
 def _key_dims(call: Call, shapes: Shapes) -> Dims:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
-from sporax.ir.graph import MICRO_LOOP
+from sporax.ir import MICRO_LOOP
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.tensor import Tensor, wrap

@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from sporax.base.progress import DELAY_SECONDS
-from sporax.cluster.job_progress import is_asked_for, report_progress
+from sporax.base import progress
+from sporax.cluster import job_progress as progress_of_job
 from sporax.mindspore import context
 from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
@@ -186,7 +186,7 @@ class ProgressLines(Progress):
     def on_train_end(self, run_context: RunContext) -> None:
         """Print the last line, unless the run was short."""
         is_told = self._line == run_context.original_args().cur_step_num
-        if time.perf_counter() - self._begun >= DELAY_SECONDS and not is_told:
+        if time.perf_counter() - self._begun >= progress.DELAY_SECONDS and not is_told:
             self._tell(run_context)
 
     def _tell(self, run_context: RunContext) -> None:
@@ -281,7 +281,7 @@ class JobProgress(Callback):
         facts = run_context.original_args()
         loss = scalar_loss(facts.get("net_outputs"))  # waits for the device, so it comes before the clock is read
         now = time.perf_counter()
-        report_progress(
+        progress_of_job.report_progress(
             self._steps,
             epoch=facts.cur_epoch_num,
             loss=loss if isinstance(loss, float) else None,
@@ -292,4 +292,4 @@ class JobProgress(Callback):
 
 def job_progress() -> list[Callback]:
     """The callback, where someone asks for it."""
-    return [JobProgress()] if rank() == 0 and not context.plans_only() and is_asked_for() else []
+    return [JobProgress()] if rank() == 0 and not context.plans_only() and progress_of_job.is_asked_for() else []

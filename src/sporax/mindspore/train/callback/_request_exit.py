@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxValueError, check_type
-from sporax.ir.variables import read
+from sporax.ir import variables
 from sporax.mindspore import context
 from sporax.mindspore.train._checks import check_bool, check_integer
 from sporax.mindspore.train._ranks import any_rank, common_pairs, rank
@@ -65,7 +65,7 @@ class OnRequestExit(Callback):
         self._file_name, self.save_path = file_name, directory
         self.remote_config_file = config_file
         # Agreeing after each step costs an exchange, so it is asked for.
-        self.use_graceful = read(os.environ, "MS_ENABLE_GRACEFUL_EXIT") == "1"
+        self.use_graceful = variables.read(os.environ, "MS_ENABLE_GRACEFUL_EXIT") == "1"
         self._requested = False
         self._leaving = False
         self._previous: Any = None

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.atomic_file import atomic_write
+from sporax.base import atomic_write
 from sporax.base.errors import check_type
-from sporax.cluster.environment import RECOVERY_VARIABLE, RESUME
-from sporax.ir.variables import read
+from sporax.cluster import RECOVERY_VARIABLE, RESUME
+from sporax.ir import variables
 from sporax.mindspore import context
 from sporax.mindspore.common import seed
 from sporax.mindspore.common.tensor import Tensor
@@ -47,12 +47,12 @@ _MOST_FILES = 64
 
 def in_recovery() -> bool:
     """Whether the environment asks for runs that go on (MS_ENABLE_RECOVERY=1)."""
-    return read(os.environ, RECOVERY_VARIABLE) == "1"
+    return variables.read(os.environ, RECOVERY_VARIABLE) == "1"
 
 
 def asked_to_resume() -> bool:
     """Whether the command line asks for a run that goes on (`sporax run --resume`)."""
-    return read(os.environ, RESUME) == "1"
+    return variables.read(os.environ, RESUME) == "1"
 
 
 def position(step: int) -> Tensor:
@@ -140,7 +140,7 @@ def saved_step(path: Path) -> int:
 
 def job_id() -> str:
     """The id of this process's job; "" where it has none."""
-    return str(read(os.environ, "SPORAX_JOB_ID"))
+    return str(variables.read(os.environ, "SPORAX_JOB_ID"))
 
 
 def own_prefix(directory: Path, prefix: str, unused: str, job: str) -> str:

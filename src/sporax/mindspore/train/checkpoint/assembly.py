@@ -29,9 +29,18 @@ from sporax.mindspore.train._stored import (
     text_in,
 )
 from sporax.mindspore.train.checkpoint.strategy import ParallelLayouts, SliceLayout, Strategy, layout_of
-from sporax.runtime.storage.entries import Region, StoredTensor, full_region, overlap, region_shape, volume, within
-from sporax.runtime.storage.slices import SliceSource, StoredSlice
-from sporax.runtime.storage.tensor_files import TensorFile
+from sporax.runtime.storage import (
+    Region,
+    SliceSource,
+    StoredSlice,
+    StoredTensor,
+    TensorFile,
+    full_region,
+    overlap,
+    region_shape,
+    volume,
+    within,
+)
 
 _ABSENT = "the checkpoint '{path}' of rank {rank} does not exist."
 

@@ -17,7 +17,7 @@ from sporax.mindspore.train._stored import SUFFIXES, rank_files
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, open_ranks
 from sporax.mindspore.train.checkpoint.strategy import read_strategy
 from sporax.mindspore.train.checkpoint.transform import OUTPUT_FORMATS, transform_checkpoints, unified_safetensors
-from sporax.runtime.storage.entries import Region, Shape, StoredTensor
+from sporax.runtime.storage import Region, Shape, StoredTensor
 
 DIFFERENT = 1
 """Exit code of `diff` where something differs."""

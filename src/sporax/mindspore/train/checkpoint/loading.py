@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from msgspec import Struct
 
-from sporax.base.documents import MalformedError, decode
+from sporax.base import MalformedError, decode
 from sporax.base.errors import (
     SporaxNotImplementedError,
     SporaxRuntimeError,
@@ -38,8 +38,7 @@ from sporax.mindspore.train.checkpoint.strategy import SliceLayout, Strategy, re
 from sporax.mindspore.train.checkpoint.transform import COUNTERS, NAME_MAP
 from sporax.mindspore.train.serialization import load_checkpoint, name_filter
 from sporax.runtime.session import SESSION
-from sporax.runtime.storage.entries import Region, StoredTensor, full_region, region_shape
-from sporax.runtime.storage.slices import placed_blocks
+from sporax.runtime.storage import Region, StoredTensor, full_region, placed_blocks, region_shape
 
 _DISTRIBUTED = "load_distributed_checkpoint"
 

@@ -25,7 +25,7 @@ from sporax.mindspore.train._apply import sharding_of
 from sporax.mindspore.train.checkpoint.loading import fitting_parameters, warn_of_missing
 from sporax.mindspore.train.checkpoint.stores import Facts
 from sporax.runtime.state import frames
-from sporax.runtime.storage.entries import StoredTensor
+from sporax.runtime.storage import StoredTensor
 
 _WHERE = "ResumableCheckpoint"
 _STATE, _FACTS = "state", "facts"

@@ -22,15 +22,22 @@ from typing import Any, Protocol
 
 import jax
 
-from sporax.base.atomic_file import atomic_write
+from sporax.base import atomic_write
 from sporax.mindspore._names.missing import late
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._apply import load_param_into_net
 from sporax.mindspore.train._entries import BackgroundWriter
 from sporax.mindspore.train._stored import StoredValues, deferred_parameter
-from sporax.runtime.storage.slice_directory import MARKER, open_directory, read_marker, write_marker, write_slices
-from sporax.runtime.storage.slices import held_slices, this_rank
+from sporax.runtime.storage import (
+    MARKER,
+    held_slices,
+    open_directory,
+    read_marker,
+    this_rank,
+    write_marker,
+    write_slices,
+)
 
 LATEST, PREFIX = "latest", "step_"
 _WHERE = "ResumableCheckpoint"

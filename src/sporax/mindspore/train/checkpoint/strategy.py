@@ -20,13 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sporax.base.atomic_file import atomic_write
-from sporax.base.documents import MalformedError, convert
+from sporax.base import MalformedError, atomic_write, convert
 from sporax.base.errors import SporaxNotADirectoryError, SporaxValueError, check_type
 from sporax.mindspore.context._strategy_files import protobuf as strategy_protobuf
 from sporax.mindspore.context._strategy_files.documents import StrategyDocument
 from sporax.mindspore.context._strategy_files.files import LAYOUTS, STRATEGIES, StrategyFile, read_strategy_file
-from sporax.runtime.storage.entries import Region, Shape
+from sporax.runtime.storage import Region, Shape
 
 ALL = -1
 """As `SliceLayout.opt_shard_size`: all devices that hold the same slice share it."""

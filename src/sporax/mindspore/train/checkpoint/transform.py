@@ -20,14 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.atomic_file import atomic_write
+from sporax.base import atomic_write
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.train._checks import check_bool, check_count, check_integer
 from sporax.mindspore.train._stored import layout_writer, rank_files, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, open_ranks, target_region
 from sporax.mindspore.train.checkpoint.strategy import SliceLayout, Strategy, read_strategy
-from sporax.runtime.storage.entries import Region, StoredTensor, overlap, region_shape
-from sporax.runtime.storage.slices import Slice
+from sporax.runtime.storage import Region, Slice, StoredTensor, overlap, region_shape
 
 OUTPUT_FORMATS = ("ckpt", "safetensors")
 Progress = Callable[[int, str, int], None]

@@ -29,7 +29,7 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.probability.bijector import parameter
 from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.mindspore.ops._core.parameters import with_parameters
-from sporax.runtime.random.random_streams import Generator
+from sporax.runtime.random import Generator
 
 Formula = Callable[..., Any]
 # The least positive float32.
