@@ -100,7 +100,7 @@ DOORS = {
         "sporax.lowering.passes",
         "sporax.planner",
         "sporax.ps.worker",
-        "sporax.report",
+        "sporax.report.console",
     ),
     *(
         "sporax.runtime",
@@ -110,7 +110,6 @@ DOORS = {
         "sporax.runtime.program",
     ),
     *(
-        "sporax.runtime.random",
         "sporax.runtime.ranks",
         "sporax.runtime.session",
         "sporax.runtime.state",
@@ -130,7 +129,7 @@ def engine_imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def test_the_wing_enters_the_engine_through_its_doors() -> None:
-    assert len(DOORS) <= 25
+    assert len(DOORS) <= 24
     wing = [module for module in measure_house.modules() if module.name.startswith("sporax.mindspore")]
     found = {
         (f"{path}.{name}" if f"{path}.{name}" in DOORS else path, name)

@@ -171,10 +171,10 @@ class Session:
         tracing: the contexts of traces, for each thread.
         holders: types that are pytree nodes of one array, stored in ``raw``: arguments of such types need no flattening.
         started_as_globals: by code, local variables that start with the values of global ones
-            (`runtime.program.assigned_globals`).
+            (`mindspore.common._assigned_globals`).
         saved_norms: how often norms of gradients were saved, by folder.
         files: folders in which variables are stored between steps, by their settings.
-        postponed: calls of gradients that wait for their optimizer (`runtime.program.postponed`).
+        postponed: calls of gradients that wait for their optimizer; those that are not `taken` can be planned alone.
         failed_checks: errors of conditions in programs that have run; callbacks note them in threads of XLA.
         seed: the global seed; None when it was never set.
         agreed: by identity the Parameters that have begun with rank 0's values.

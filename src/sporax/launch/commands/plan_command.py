@@ -330,12 +330,11 @@ def _plan(program: target.Target, show: Show) -> int:
 
 def _plan_rest(show: Show) -> int:
     """Plan gradients with which the script has called no optimizer; returns the exit code."""
-    # A script that has loaded no part of Sporax that computes gradients has none.
-    module = sys.modules.get("sporax.runtime.program.postponed")
-    if module is None:
+    rest = [waiting for waiting in SESSION.postponed if not waiting.taken]
+    if not rest:
         return 0
     try:
-        module.plan_rest()
+        rest[0].plan_alone()  # one plan
     except SystemExit:
         return 0
     except SporaxError as error:

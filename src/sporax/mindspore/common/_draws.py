@@ -2,7 +2,7 @@
 
 Problem: one recipe for values must give them on the host, in a compiled program, and for one block of an array alone. Method:
 recipes ask a `Draw` for arrays of the whole shape; a `RegionDraw` answers with the block, whose bits depend on positions in the
-whole array only (`sporax.runtime.random.threefry`).
+whole array only (`sporax.mindspore.common._threefry`).
 
 Fan in, fan out and gain: how far initial weights spread, and numbers that follow numpy's seed.
 
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
-from sporax.runtime.random import threefry
+from sporax.mindspore.common import _threefry as threefry
 
 Shape = tuple[int, ...]
 

@@ -4,7 +4,7 @@ An initializer drawn from the random stream takes its ticket (`KeySequence.next_
 makes the values when they are needed. So a lazily created Parameter gets the same values as one created at once, and
 a Parameter created in slices the same as a whole one: threefry bits depend on the position in the full array only.
 
-Arrays of up to `ON_HOST` elements are made by numpy (`sporax.runtime.random.threefry`), since a program per shape would have to
+Arrays of up to `ON_HOST` elements are made by numpy (`_threefry`), since a program per shape would have to
 be compiled; larger ones by a program, in which every device makes its own slice. CPUs make arrays by numpy at any size: 40 ns
 per element and core, where XLA's program needs 95. The two agree to the last digits; whole arrays and slices are made in the
 same way, so they agree in every bit. Numpy makes the slice of each device alone where `by_position` says that an element's
@@ -24,13 +24,14 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import _draws as fan_functions
+from sporax.mindspore.common import _threefry as threefry
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common import seed
 from sporax.mindspore.common._draws import Draw, HostDraw, ProgramDraw, RegionDraw, by_position
 from sporax.mindspore.common._host_arrays import aligned, to_device
+from sporax.mindspore.common._random_streams import key_of, key_on_host
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, to_array
-from sporax.runtime.random import key_of, key_on_host, threefry
 from sporax.runtime.ranks import joint_arrays
 
 Shape = tuple[int, ...]

@@ -17,11 +17,12 @@ import jax
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
+from sporax.mindspore.common import _postponed as postponed
+from sporax.mindspore.common._assigned_globals import AssignedGlobals
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime import program as programs
 from sporax.runtime import world
-from sporax.runtime.program import AssignedGlobals, postponed
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 

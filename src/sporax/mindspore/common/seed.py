@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 
 from sporax.base.errors import SporaxValueError, check_type
-from sporax.runtime.random import Generator, KeySequence
+from sporax.mindspore.common._random_streams import Generator, KeySequence
 from sporax.runtime.session import SESSION
 
 operators = Generator()

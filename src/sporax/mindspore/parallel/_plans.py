@@ -11,7 +11,8 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.ir import HasLayout
 from sporax.ir import Layout as LayoutValue
 from sporax.mindspore.common.tensor import Tensor
-from sporax.report import picture, show_plan
+from sporax.mindspore.parallel._placement_picture import picture
+from sporax.report.console import show_plan
 from sporax.runtime.planned import PipelinedStep, PlannedStep
 from sporax.runtime.program import Program
 

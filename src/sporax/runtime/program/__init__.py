@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from sporax.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from sporax.runtime.program import postponed
-    from sporax.runtime.program.assigned_globals import AssignedGlobals
     from sporax.runtime.program.discovery import discover
     from sporax.runtime.program.program import Program
 

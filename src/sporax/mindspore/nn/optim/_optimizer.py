@@ -23,6 +23,7 @@ from sporax.base.lazy_members import dataclass
 from sporax.lowering import marks as trace_marks
 from sporax.lowering import passes
 from sporax.mindspore import context
+from sporax.mindspore.common import _postponed as postponed
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init_parameters
@@ -31,7 +32,6 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.mindspore.nn.optim import _helpers
 from sporax.mindspore.nn.optim._helpers import OptimizerHelpers, keep_arguments, read_once
-from sporax.runtime.program import postponed
 from sporax.runtime.ranks import initial_broadcast
 from sporax.runtime.state import frames
 

@@ -3,7 +3,7 @@ import pytest
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.layout import Layout
-from sporax.report.render.placement_picture import picture
+from sporax.mindspore.parallel._placement_picture import picture
 
 
 def drawn(shape, cuts):

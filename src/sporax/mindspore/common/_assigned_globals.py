@@ -19,8 +19,8 @@ from typing import Any
 
 import jax
 
+from sporax.base import ByIdentity
 from sporax.base.errors import SporaxTypeError
-from sporax.base.identity import ByIdentity
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sporax.runtime.random import threefry
-from sporax.runtime.random.random_streams import key_of
+from sporax.mindspore.common import _threefry as threefry
+from sporax.mindspore.common._random_streams import key_of
 
 TICKETS = [(11, 0), (2**40 + 5, 7)]
 

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from sporax.runtime.random import threefry
+from sporax.mindspore.common import _threefry as threefry
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.state import frames
 
@@ -92,6 +92,6 @@ def key_of(ticket: tuple[int, int]) -> jax.Array:
 
 
 def key_on_host(ticket: tuple[int, int]) -> threefry.Key:
-    """The same key as two numbers, for `sporax.runtime.random.threefry`."""
+    """The same key as two numbers, for `sporax.mindspore.common._threefry`."""
     seed, position = ticket
     return threefry.key_of(seed & 0x7FFFFFFFFFFFFFFF, position)

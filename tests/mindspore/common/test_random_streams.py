@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 
+from sporax.mindspore.common._random_streams import Generator, KeySequence, key_of
 from sporax.runtime.program.program import Program
-from sporax.runtime.random.random_streams import Generator, KeySequence, key_of
 
 
 def bits(key):

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.lazy_members import dataclass
-from sporax.ir.config.plan_settings import PlanSettings
+from sporax.ir.config import PlanSettings
 from sporax.runtime import program as programs
 from sporax.runtime.session import SESSION, assigned
 

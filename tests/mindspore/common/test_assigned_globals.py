@@ -3,7 +3,7 @@
 import jax
 
 from sporax.mindspore import Tensor, nn, ops
-from sporax.runtime.program import assigned_globals
+from sporax.mindspore.common import _assigned_globals as assigned_globals
 
 
 def test_packages_are_not_looked_through_wherever_they_lie(monkeypatch):
