@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.runtime.ranks import point_to_point
-from sporax.runtime.ranks.point_to_point import Exchange, Message, receive, run, send
+from sporax.mindspore.ops._collectives import point_to_point
+from sporax.mindspore.ops._collectives.point_to_point import Exchange, Message, receive, run, send
 
 
 def message(peer, shape=(2,), dtype=jnp.float32):

@@ -15,9 +15,9 @@ from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeErr
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.recompute import checked_settings
+from sporax.mindspore.ops import _core
 from sporax.mindspore.ops._core.primitive import strategy_form
 from sporax.mindspore.ops._core.sharded_call import check_options, checked_outputs, checked_plan
-from sporax.runtime import ranks as between_ranks
 from sporax.runtime.state import frames
 
 AnyCell = TypeVar("AnyCell", bound="CellTree[Any]")
@@ -292,7 +292,7 @@ class PlacementMarks(CellTree[AnyCell]):
         Raises:
             SporaxTypeError, SporaxValueError, SporaxRuntimeError: as `Primitive.place`.
         """
-        between_ranks.placed_calls.check_place(type(self).__name__, role, rank_id, context.snapshot().parallel_mode)
+        _core.placed_calls.check_place(type(self).__name__, role, rank_id, context.snapshot().parallel_mode)
         self._mark("place", rank_id)
 
     def set_param_ps(self, recurse: bool = True, init_in_server: bool = False) -> None:

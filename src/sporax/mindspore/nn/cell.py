@@ -41,6 +41,7 @@ from sporax.mindspore.nn import _deferred_settings
 from sporax.mindspore.nn._flags import CellFlags, CellHooks, run_hooked
 from sporax.mindspore.nn._marks import PlacementMarks
 from sporax.mindspore.nn._state_dict import StateDict
+from sporax.mindspore.ops import _core
 from sporax.mindspore.ops._core.marking import fixed_strategies, staying_batch_parallel
 from sporax.mindspore.ops._core.operator import Primitive
 from sporax.mindspore.ops._core.precision import Precision, ruled_by
@@ -259,9 +260,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
         if "place" in self._marks:
             name = self._cell_name or type(self).__name__
-            return between_ranks.placed_calls.run_placed(
-                name, self._marks["place"], self._construct_in_scope, args, kwargs
-            )
+            return _core.placed_calls.run_placed(name, self._marks["place"], self._construct_in_scope, args, kwargs)
         # Eagerly, name scopes would only cost.
         if frames.current_frame() is None and self._cast_to is None:
             return self._construct_own(*args, **kwargs)

@@ -10,19 +10,28 @@ from sporax.base.lazy_names import lazy_names
 if TYPE_CHECKING:
     from sporax.runtime.ranks import (
         collectives,
+        exchanges,
         flat_buffers,
         groups,
         initial_broadcast,
         joint_arrays,
         local_ranks,
-        placed_calls,
-        point_to_point,
+        placed_programs,
         server_exchange,
         server_start,
     )
-    from sporax.runtime.ranks.exchanges import ReverseModeNeeded, check_reverse, forward_mode_refused
+    from sporax.runtime.ranks.collective_order import Tree, ordered
+    from sporax.runtime.ranks.collectives import Arrays, Collective, Saved
+    from sporax.runtime.ranks.exchanges import (
+        Axis,
+        ReverseModeNeeded,
+        check_mode,
+        check_reverse,
+        forward_mode_refused,
+        from_root,
+        refused,
+    )
     from sporax.runtime.ranks.groups import Group
-    from sporax.runtime.ranks.point_to_point import Exchange, Message
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = lazy_names(__name__)

@@ -1,6 +1,6 @@
 """Communication operators whose tensors differ in size from rank to rank, or go from one rank to another.
 
-All are made of messages between two ranks (`sporax.runtime.ranks.point_to_point`), except the two that gain from one collective
+All are made of messages between two ranks (`point_to_point`), except the two that gain from one collective
 over tensors padded to the longest.
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.ops import _collectives
 from sporax.mindspore.ops._collectives.primitives import (
     WORLD,
     CommunicationPrimitive,
@@ -151,17 +152,17 @@ def exchange_pieces(
     # Empty pieces are no messages: both sides leave them out by the same lengths.
     pieces = [array[start : start + length] for start, length in zip(starts, outgoing, strict=True) if length]
     sends = [
-        between_ranks.point_to_point.Message(rank, (length, *row), dtype)
+        _collectives.point_to_point.Message(rank, (length, *row), dtype)
         for rank, length in zip(ranks, outgoing, strict=True)
         if length
     ]
     receives = [
-        between_ranks.point_to_point.Message(rank, (length, *row), dtype)
+        _collectives.point_to_point.Message(rank, (length, *row), dtype)
         for rank, length in zip(ranks, incoming, strict=True)
         if length
     ]
-    arrived = between_ranks.point_to_point.run(
-        between_ranks.point_to_point.Exchange(tuple(sends), tuple(receives)), pieces
+    arrived = _collectives.point_to_point.run(
+        _collectives.point_to_point.Exchange(tuple(sends), tuple(receives)), pieces
     )
     return jnp.concatenate(arrived) if arrived else jnp.zeros((0, *row), dtype)
 
@@ -216,8 +217,8 @@ class Send(CommunicationPrimitive):
         """Returns the tensor, so that something can depend on it."""
         array = check_tensor(self.name, x).array
         # Kept out of the message: MindSpore's tag only tells messages of one pair apart.
-        message = between_ranks.point_to_point.Message(self.world_rank(self.dest_rank), tuple(array.shape), array.dtype)
-        return wrap(between_ranks.point_to_point.send(message, array))
+        message = _collectives.point_to_point.Message(self.world_rank(self.dest_rank), tuple(array.shape), array.dtype)
+        return wrap(_collectives.point_to_point.send(message, array))
 
 
 class Receive(CommunicationPrimitive):
@@ -238,13 +239,13 @@ class Receive(CommunicationPrimitive):
 
     def __call__(self, x: Tensor | None = None) -> Tensor:
         """The input, if there is one, says after what to receive; the derivative is sent back when it has one."""
-        message = between_ranks.point_to_point.Message(
+        message = _collectives.point_to_point.Message(
             self.world_rank(self.src_rank), tuple(self.shape), dtypes.to_dtype(self.dtype).np_dtype
         )
         # With an input the receive has a place in the order of the step, and a gradient.
         if x is not None:
-            return wrap(between_ranks.point_to_point.receive(message, check_tensor(self.name, x).array))
-        return wrap(between_ranks.point_to_point.run(between_ranks.point_to_point.Exchange((), (message,)), [])[0])
+            return wrap(_collectives.point_to_point.receive(message, check_tensor(self.name, x).array))
+        return wrap(_collectives.point_to_point.run(_collectives.point_to_point.Exchange((), (message,)), [])[0])
 
 
 class NeighborExchange(CommunicationPrimitive):
@@ -283,18 +284,18 @@ class NeighborExchange(CommunicationPrimitive):
             )
         dtype = dtypes.to_dtype(self.recv_type).np_dtype
         sends = [
-            between_ranks.point_to_point.Message(self.world_rank(rank), shape, array.dtype)
+            _collectives.point_to_point.Message(self.world_rank(rank), shape, array.dtype)
             for rank, shape, array in zip(self.send_rank_ids, shapes, arrays, strict=True)
         ]
         receives = [
-            between_ranks.point_to_point.Message(self.world_rank(rank), tuple(shape), dtype)
+            _collectives.point_to_point.Message(self.world_rank(rank), tuple(shape), dtype)
             for rank, shape in zip(self.recv_rank_ids, self.recv_shapes, strict=True)
         ]
         return tuple(
             map(
                 wrap,
-                between_ranks.point_to_point.run(
-                    between_ranks.point_to_point.Exchange(tuple(sends), tuple(receives)), arrays
+                _collectives.point_to_point.run(
+                    _collectives.point_to_point.Exchange(tuple(sends), tuple(receives)), arrays
                 ),
             )
         )
@@ -348,14 +349,14 @@ class BatchISendIRecv(CommunicationPrimitive):
         outgoing = [rank for kind, rank in zip(self.op_types, ranks, strict=True) if kind == "isend"]
         incoming = [rank for kind, rank in zip(self.op_types, ranks, strict=True) if kind == "irecv"]
         sends = tuple(
-            between_ranks.point_to_point.Message(rank, tuple(array.shape), array.dtype)
+            _collectives.point_to_point.Message(rank, tuple(array.shape), array.dtype)
             for rank, array in zip(outgoing, arrays, strict=True)
         )
         receives = tuple(
-            between_ranks.point_to_point.Message(rank, tuple(shape), dtypes.to_dtype(dtype).np_dtype)
+            _collectives.point_to_point.Message(rank, tuple(shape), dtypes.to_dtype(dtype).np_dtype)
             for rank, shape, dtype in zip(incoming, self.receive_shapes, self.receive_dtypes, strict=True)
         )
-        arrived = iter(between_ranks.point_to_point.run(between_ranks.point_to_point.Exchange(sends, receives), arrays))
+        arrived = iter(_collectives.point_to_point.run(_collectives.point_to_point.Exchange(sends, receives), arrays))
         # Positions of sends must be filled, since results are given by operation.
         return tuple(wrap(next(arrived) if kind == "irecv" else jnp.zeros((), jnp.float32)) for kind in self.op_types)
 
@@ -404,16 +405,16 @@ class NeighborExchangeV2(CommunicationPrimitive):
             if rank != -1:
                 pieces.append(array[:, :, rows, columns])
                 sends.append(
-                    between_ranks.point_to_point.Message(self.world_rank(rank), tuple(pieces[-1].shape), array.dtype)
+                    _collectives.point_to_point.Message(self.world_rank(rank), tuple(pieces[-1].shape), array.dtype)
                 )
         for rank, (rows, columns) in zip(self.recv_rank_ids, incoming, strict=True):
             if rank != -1:
                 shape = (*batch, rows.stop - rows.start, columns.stop - columns.start)
-                receives.append(between_ranks.point_to_point.Message(self.world_rank(rank), shape, array.dtype))
+                receives.append(_collectives.point_to_point.Message(self.world_rank(rank), shape, array.dtype))
                 positions.append((rows, columns))
         # One exchange for all directions, so that no two ranks wait for each other.
-        arrived = between_ranks.point_to_point.run(
-            between_ranks.point_to_point.Exchange(tuple(sends), tuple(receives)), pieces
+        arrived = _collectives.point_to_point.run(
+            _collectives.point_to_point.Exchange(tuple(sends), tuple(receives)), pieces
         )
         top, bottom, left, right = self.recv_lens
         # Zeros first: directions without a sender stay 0.

@@ -2,7 +2,7 @@
 
 Two ranks that both send before they receive would wait for each other if every message were carried out where it is
 requested. So requests are collected, and when any of their handles is waited for, all that this rank has requested so far
-are carried out in the order all ranks agree on (`sporax.runtime.ranks.point_to_point`).
+are carried out in the order all ranks agree on (`point_to_point`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.ops._collectives import point_to_point
+from sporax.mindspore.ops._collectives.point_to_point import Exchange, Message
 from sporax.mindspore.ops._collectives.primitives import check_int, check_member
-from sporax.runtime.ranks import Exchange, Message, groups, point_to_point
+from sporax.runtime.ranks import groups
 
 # Requests of this process in the order they were made; emptied by the first wait.
 _pending: list[P2POp] = []

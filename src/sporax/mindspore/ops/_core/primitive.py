@@ -28,10 +28,10 @@ from sporax.lowering.marks import KEEP, new_tag
 from sporax.mindspore import context
 from sporax.mindspore.common.recompute import offloading
 from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.ops import _core
 from sporax.mindspore.ops._core.marking import MARKS, check_mark
 from sporax.mindspore.ops._core.marking import strategy_form as strategy_form  # modules import it from here
 from sporax.mindspore.ops._core.parameters import known_ints, static
-from sporax.runtime import ranks as between_ranks
 from sporax.runtime.state import frames
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class Primitive:
         def call(*args: Any, **kwargs: Any) -> Any:
             return self.operator.run(args, kwargs, self._constants)
 
-        return between_ranks.placed_calls.run_placed(self.name, self.attrs["place"], call, args, kwargs)
+        return _core.placed_calls.run_placed(self.name, self.attrs["place"], call, args, kwargs)
 
     def fingerprint(self) -> Mapping[str, Hashable]:
         """What a compiled step takes as fixed: the marks, and attributes that were set after construction."""
@@ -385,5 +385,5 @@ class Primitive:
             SporaxValueError: `role` is not ``"MS_WORKER"`` or `rank_id` is negative.
             SporaxRuntimeError: another parallel mode is set; later, the job has no such worker, or the mode is PYNATIVE_MODE.
         """
-        between_ranks.placed_calls.check_place(self.name, role, rank_id, context.snapshot().parallel_mode)
+        _core.placed_calls.check_place(self.name, role, rank_id, context.snapshot().parallel_mode)
         self.add_prim_attr("place", rank_id)

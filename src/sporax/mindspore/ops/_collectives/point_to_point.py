@@ -18,9 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.runtime.ranks import collectives, exchanges, groups, joint_arrays, local_ranks
-from sporax.runtime.ranks.collective_order import Tree, ordered
-from sporax.runtime.ranks.exchanges import check_mode
+from sporax.runtime.ranks import Tree, check_mode, collectives, exchanges, groups, joint_arrays, local_ranks, ordered
 from sporax.runtime.state import frames
 
 

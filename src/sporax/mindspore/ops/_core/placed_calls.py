@@ -20,14 +20,19 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
-from sporax.runtime.ranks import collectives, groups
-from sporax.runtime.ranks.collectives import Arrays, Broadcast, Collective, Saved
-from sporax.runtime.ranks.exchanges import Axis, from_root, refused
+from sporax.runtime.ranks import (
+    Arrays,
+    Axis,
+    Collective,
+    Saved,
+    collectives,
+    from_root,
+    groups,
+    placed_programs,
+    refused,
+)
 from sporax.runtime.session import SESSION, assigned
 from sporax.runtime.state import frames
-
-TAG = "placed"
-"""What the trace of a program with placed calls notes (`state.note_tag`)."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ def run_placed(
             f"For '{name}', the mode must be GRAPH_MODE for an operator that is placed on worker {owner}, but it is "
             "PYNATIVE_MODE."
         )
-    frames.note_tag(TAG)
+    frames.note_tag(placed_programs.TAG)
     leaves, tree = jax.tree.flatten((args, kwargs))
     # Static values stay outside: a collective takes and returns arrays only.
     positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
@@ -156,20 +161,6 @@ def run_placed(
     # What the call wrote becomes the new value on all workers.
     frames.commit(dict(zip(static["written"], results[count:], strict=True)))
     return jax.tree.unflatten(static["tree"], results[:count])
-
-
-def agree(variables: Iterable[frames.Variable]) -> None:
-    """Give the variables of a program the values that worker 0 has. All workers must ask for the same ones."""
-    group = groups.find(None)
-    if group.size > 1:
-        for variable in variables:
-            (variable.raw,) = collectives.run(Broadcast(group), variable.raw)
-
-
-def of_first_worker(arrays: list[jax.Array]) -> list[jax.Array]:
-    """The data of a step, as worker 0 has them."""
-    group = groups.find(None)
-    return list(collectives.run(Broadcast(group), *arrays)) if group.size > 1 and arrays else arrays
 
 
 @contextmanager
