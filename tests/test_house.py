@@ -99,7 +99,8 @@ DOORS = {
         "sporax.lowering.marks",
         "sporax.lowering.passes",
         "sporax.planner",
-        "sporax.ps.worker",
+        "sporax.ps.worker.row_cache",
+        "sporax.ps.worker.server_connection",
         "sporax.report.console",
     ),
     *(
@@ -129,7 +130,7 @@ def engine_imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def test_the_wing_enters_the_engine_through_its_doors() -> None:
-    assert len(DOORS) <= 24
+    assert len(DOORS) <= 25
     wing = [module for module in measure_house.modules() if module.name.startswith("sporax.mindspore")]
     found = {
         (f"{path}.{name}" if f"{path}.{name}" in DOORS else path, name)

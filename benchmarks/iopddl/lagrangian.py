@@ -72,7 +72,9 @@ class MultiplierAscent:
         if high + offset > self.bound:
             self.bound = high + offset
             self._best_multipliers = self.multipliers.copy()
-        loads = self.core.loads(self.messages.guess()).astype(np.float64)
+        # Each node's strategy of least marginal: it may break memory and need not be consistent.
+        guess = np.array([int(marginal.argmin()) for marginal in self.messages.marginals], dtype=np.int64)
+        loads = self.core.loads(guess).astype(np.float64)
         # A running mean: guesses jump between strategies of equal cost, and multipliers would jump with them.
         self._load = loads if self._load is None else (self._load + loads) / 2
         self._count += 1

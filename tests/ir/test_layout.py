@@ -47,12 +47,6 @@ def test_devices_that_are_left_repeat_at_the_right(split, devices, matrix, tenso
     assert (layout.device_matrix.shape, layout.tensor_map, layout.split) == (matrix, tensor_map, split)
 
 
-def test_devices_that_are_left_can_repeat_at_the_left():
-    layout = Layout.from_split((2, 2), 8, repeat_left=True)
-    assert (layout.device_matrix.shape, layout.tensor_map) == ((2, 2, 2), (1, 0))
-    assert groups(layout) == ((0, 4), (1, 5), (2, 6), (3, 7))
-
-
 def test_ranks_hold_slices_together():
     layout = Layout.from_split((2, 1), 8)
     assert groups(layout) == ((0, 1, 2, 3), (4, 5, 6, 7))

@@ -158,12 +158,10 @@ class Layout:
         return cls(device_matrix, tuple(tuple(last - number for number in dim if number != -1) for dim in dims))
 
     @classmethod
-    def from_split(
-        cls, split: Sequence[int], num_devices: int, *, ranks: range | tuple[int, ...] = (), repeat_left: bool = False
-    ) -> Layout:
+    def from_split(cls, split: Sequence[int], num_devices: int, *, ranks: range | tuple[int, ...] = ()) -> Layout:
         """The layout of a tensor sharded into `split` slices per dimension by one axis each.
 
-        Devices that are left over repeat the computation, along an extra axis at the right of the matrix, or at the left.
+        Devices that are left over repeat the computation, along an extra axis at the right of the matrix.
 
         Raises:
             SporaxValueError: the number of slices does not divide the number of devices.
@@ -175,11 +173,8 @@ class Layout:
                 f"which makes {used}."
             )
         repeats = (num_devices // used,) if used != num_devices else ()
-        # The repeating axis comes first then, so that all others move by one.
-        first = len(repeats) if repeat_left else 0
-        shape = (*repeats, *split) if repeat_left else (*split, *repeats)
-        shardings = tuple((first + dim,) if slices > 1 else () for dim, slices in enumerate(split))
-        return cls(DeviceMatrix(shape, (), ranks or range(num_devices)), shardings)
+        shardings = tuple((dim,) if slices > 1 else () for dim, slices in enumerate(split))
+        return cls(DeviceMatrix((*split, *repeats), (), ranks or range(num_devices)), shardings)
 
     @property
     def tensor_map(self) -> TensorMap:

@@ -1,8 +1,8 @@
 """Where initializers get their numbers from: numpy, or a program of JAX's.
 
 Problem: one recipe for values must give them on the host, in a compiled program, and for one block of an array alone. Method:
-recipes ask a `Draw` for arrays of the whole shape; a `RegionDraw` answers with the block, whose bits depend on positions in the
-whole array only (`sporax.mindspore.common._threefry`).
+recipes ask a `Draw` for arrays of the whole shape; a `HostDraw` of a block answers with the block, whose bits depend on positions
+in the whole array only (`_threefry`).
 
 Fan in, fan out and gain: how far initial weights spread, and numbers that follow numpy's seed.
 
@@ -60,40 +60,11 @@ class Draw(Protocol):
 
 
 class HostDraw:
-    """Numbers made by numpy."""
+    """Numbers made by numpy: of a whole array, or of one block of it. Both are asked for the whole shape."""
 
     xp = np
 
-    def __init__(self, key: threefry.Key) -> None:
-        self.key = key
-
-    def normal(self, shape: Shape) -> Any:
-        return threefry.normal(self.key, shape)
-
-    def uniform(self, shape: Shape, bound: float) -> Any:
-        return threefry.uniform(self.key, shape, -bound, bound)
-
-    def truncated_normal(self, shape: Shape, low: float, high: float) -> Any:
-        return threefry.truncated_normal(self.key, shape, low, high)
-
-    def full(self, shape: Shape, value: Any, dtype: Any) -> Any:
-        return np.full(shape, value, dtype)
-
-    def without_row(self, values: Any, row: int) -> Any:
-        values[row] = 0
-        return values
-
-    def split(self) -> tuple[Draw, Draw]:
-        first, second = threefry.split(self.key)
-        return HostDraw(first), HostDraw(second)
-
-
-class RegionDraw:
-    """Numbers of one block of an array, made by numpy. It is asked for the whole shape, as others are."""
-
-    xp = np
-
-    def __init__(self, key: threefry.Key, region: threefry.Region) -> None:
+    def __init__(self, key: threefry.Key, region: threefry.Region | None = None) -> None:
         self.key = key
         self.region = region
 
@@ -110,15 +81,18 @@ class RegionDraw:
         return np.full(self._block(shape).shape, value, dtype)
 
     def without_row(self, values: Any, row: int) -> Any:
-        if 0 <= (own := row - self.region.start[0]) < self.region.shape[0]:
+        own = row if self.region is None else row - self.region.start[0]
+        if self.region is None or 0 <= own < self.region.shape[0]:
             values[own] = 0
         return values
 
     def split(self) -> tuple[Draw, Draw]:
         first, second = threefry.split(self.key)
-        return RegionDraw(first, self.region), RegionDraw(second, self.region)
+        return HostDraw(first, self.region), HostDraw(second, self.region)
 
     def _block(self, shape: Shape) -> threefry.Region:
+        if self.region is None:
+            return threefry.Region.whole(shape)
         assert shape == self.region.full, "recipes by position draw the whole shape"
         return self.region
 

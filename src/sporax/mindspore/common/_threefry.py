@@ -57,6 +57,11 @@ class Region:
     start: Shape
     shape: Shape
 
+    @classmethod
+    def whole(cls, shape: Shape) -> Region:
+        """All of an array."""
+        return cls(shape, (0,) * len(shape), shape)
+
     def positions(self, first: int, count: int) -> _Positions:
         """Where `count` elements of the block are in the whole array, from its element `first` on; both row by row."""
         inner = self._full_dims()
@@ -133,7 +138,7 @@ def truncated_normal(key: Key, of: Shape | Region, low: float, high: float) -> F
 
 def _filled(of: Shape | Region, draw: Callable[[_Positions, Floats], None]) -> Floats:
     """An array that `draw` fills piece by piece: it is given the positions of a piece's elements, and the piece."""
-    region = of if isinstance(of, Region) else Region(of, (0,) * len(of), of)
+    region = of if isinstance(of, Region) else Region.whole(of)
     out = np.empty(math.prod(region.shape), np.float32)
 
     def fill(first: int) -> None:

@@ -27,7 +27,7 @@ from sporax.mindspore.common import _draws as fan_functions
 from sporax.mindspore.common import _threefry as threefry
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common import seed
-from sporax.mindspore.common._draws import Draw, HostDraw, ProgramDraw, RegionDraw, by_position
+from sporax.mindspore.common._draws import Draw, HostDraw, ProgramDraw, by_position
 from sporax.mindspore.common._host_arrays import aligned, to_device
 from sporax.mindspore.common._random_streams import key_of, key_on_host
 from sporax.mindspore.common.dtype import DType
@@ -123,19 +123,19 @@ class BoundInitializer:
         key, dtype = key_on_host(self.ticket), self.dtype.np_dtype
         if math.prod(self.shape) <= _BLOCK or not self.may_be_sharded:
             return np.asarray(self.recipe.values(HostDraw(key), self.shape, dtype))
-        return self._block(threefry.Region(self.shape, (0,) * len(self.shape), self.shape))
+        return self._block(threefry.Region.whole(self.shape))
 
     def _block(self, region: threefry.Region) -> np.ndarray[Any, Any]:
         """One block of the array."""
         key, dtype = key_on_host(self.ticket), self.dtype.np_dtype
         count = max(1, _BLOCK // math.prod(region.shape[1:])) if region.shape else 1
         if not region.shape or count >= region.shape[0]:
-            return np.asarray(self.recipe.values(RegionDraw(key, region), self.shape, dtype))
+            return np.asarray(self.recipe.values(HostDraw(key, region), self.shape, dtype))
         out = aligned(region.shape, np.dtype(dtype))
         for first in range(0, region.shape[0], count):
             rows = out[first : first + count]
             part = threefry.Region(region.full, (region.start[0] + first, *region.start[1:]), rows.shape)
-            rows[...] = self.recipe.values(RegionDraw(key, part), self.shape, dtype)
+            rows[...] = self.recipe.values(HostDraw(key, part), self.shape, dtype)
         return out
 
     def _in_slices(self, sharding: jax.sharding.Sharding) -> jax.Array:

@@ -35,7 +35,8 @@ from sporax.runtime.state import frames
 
 if TYPE_CHECKING:
     from sporax.mindspore.nn.optim._optimizer import Optimizer
-    from sporax.ps.worker import RowCache, ServerConnection
+    from sporax.ps.worker.row_cache import RowCache
+    from sporax.ps.worker.server_connection import ServerConnection
 
 
 def opt_init_args_register(fn: Callable[..., None]) -> Callable[..., None]:

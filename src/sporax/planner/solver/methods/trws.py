@@ -122,11 +122,6 @@ class MessagePassing:
             bounds.append(bound)
         return bounds[0], bounds[1]
 
-    def guess(self) -> Ints:
-        """Each node's strategy of least marginal; may break memory and need not be consistent."""
-        # The node's belief after the last pass: the first of equal ones, so that runs are reproducible.
-        return np.array([int(marginal.argmin()) for marginal in self.marginals], dtype=np.int64)
-
     def shares(self) -> dict[tuple[int, int], Floats]:
         """By node and neighbour [strategies of node]: what the last sweep took off the table between them and added to the node.
 
