@@ -92,7 +92,7 @@ class HostDraw:
 
     def _block(self, shape: Shape) -> threefry.Region:
         if self.region is None:
-            return threefry.Region.whole(shape)
+            return threefry.Region.of_array(shape)
         assert shape == self.region.full, "recipes by position draw the whole shape"
         return self.region
 

@@ -58,7 +58,7 @@ class Region:
     shape: Shape
 
     @classmethod
-    def whole(cls, shape: Shape) -> Region:
+    def of_array(cls, shape: Shape) -> Region:
         """All of an array."""
         return cls(shape, (0,) * len(shape), shape)
 
@@ -138,7 +138,7 @@ def truncated_normal(key: Key, of: Shape | Region, low: float, high: float) -> F
 
 def _filled(of: Shape | Region, draw: Callable[[_Positions, Floats], None]) -> Floats:
     """An array that `draw` fills piece by piece: it is given the positions of a piece's elements, and the piece."""
-    region = of if isinstance(of, Region) else Region.whole(of)
+    region = of if isinstance(of, Region) else Region.of_array(of)
     out = np.empty(math.prod(region.shape), np.float32)
 
     def fill(first: int) -> None:

@@ -123,7 +123,7 @@ class BoundInitializer:
         key, dtype = key_on_host(self.ticket), self.dtype.np_dtype
         if math.prod(self.shape) <= _BLOCK or not self.may_be_sharded:
             return np.asarray(self.recipe.values(HostDraw(key), self.shape, dtype))
-        return self._block(threefry.Region.whole(self.shape))
+        return self._block(threefry.Region.of_array(self.shape))
 
     def _block(self, region: threefry.Region) -> np.ndarray[Any, Any]:
         """One block of the array."""
