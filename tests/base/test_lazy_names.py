@@ -59,3 +59,11 @@ def test_no_late_name_is_that_of_a_module_beside_it(folder):
     assert homes(name)
     assert not modules & late
     assert all(hasattr(importlib.import_module(name), entry) for entry in homes(name))
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda folder: str(folder.relative_to(SOURCES)))
+def test_no_name_of_a_package_hides_a_module_beside_it(folder):
+    name = ".".join(("sporax", *folder.relative_to(SOURCES).parts))
+    package = importlib.import_module(name)
+    beside = {path.stem for path in folder.glob("*.py")} & {*vars(package)}
+    assert [entry for entry in beside if vars(package)[entry] is not sys.modules.get(f"{name}.{entry}")] == []

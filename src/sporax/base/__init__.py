@@ -5,7 +5,7 @@ MindSpore's side finds here what is below, and errors, lazy members and names in
 
 from typing import TYPE_CHECKING
 
-from sporax.base.lazy_names import lazy_names
+from sporax.base.lazy_names import lazy_names as _lazy_names  # not in the place of the module
 
 if TYPE_CHECKING:
     from sporax.base import progress, update_rules
@@ -15,4 +15,4 @@ if TYPE_CHECKING:
     from sporax.base.identity import ByIdentity
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
-    __getattr__ = lazy_names(__name__)
+    __getattr__ = _lazy_names(__name__)
