@@ -1,3 +1,4 @@
+import os
 import warnings
 
 import jax
@@ -41,6 +42,15 @@ def test_defaults_and_changes():
         ({"memory_optimize_level": "O3"}, SporaxValueError),
         ({"runtime_num_threads": -1}, SporaxValueError),
         ({"jit_syntax_level": 7}, SporaxValueError),
+        ({"jit_syntax_level": 1.0}, SporaxTypeError),
+        ({"debug_level": "1"}, SporaxTypeError),
+        ({"memory_optimize_level": 0}, SporaxValueError),
+        ({"save_graphs_path": ""}, SporaxValueError),
+        ({"exec_order": "any"}, SporaxValueError),
+        ({"aoe_tune_mode": ""}, SporaxValueError),
+        ({"aoe_config": {"job_type": "3"}}, SporaxValueError),
+        ({"jit_config": {"jit_level": "O3"}}, SporaxValueError),
+        ({"jit_config": {"level": "O0"}}, SporaxValueError),
         ({"ascend_config": 3}, SporaxTypeError),
         ({"enable_compile_cache": 3}, SporaxTypeError),
         ({"memory_offload": True}, SporaxTypeError),
@@ -53,6 +63,26 @@ def test_defaults_and_changes():
 def test_switches_that_make_no_sense_are_refused(settings, error):
     with pytest.raises(error, match="For 'set_context'"):
         context.set_context(**settings)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "read"),
+    [
+        ("save_graphs", True, 2),
+        ("save_graphs_path", "graphs", os.path.realpath("graphs")),
+        ("mempool_block_size", "2GB", 2.0),
+        ("memory_optimize_level", "O1", 1),
+        ("profiling_options", "task_trace", "task_trace"),
+        ("jit_config", {"jit_level": "O1", "infer_boost": "off"}, {"jit_level": "O1", "infer_boost": "off"}),
+        ("jit_level", "O3", "O3"),
+        ("exec_order", "dfs", "dfs"),
+        ("enable_auto_mixed_precision", True, True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_switches_are_read_back_as_in_mindspore(key, value, read):
+    context.set_context(**{key: value})
+    assert context.get_context(key) == read
 
 
 def test_unknown_switches_cannot_be_read():

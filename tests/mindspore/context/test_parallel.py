@@ -68,6 +68,8 @@ def test_cannot_be_read(key):
 
 
 ONLY_READ = ("full_batch_is_set", "pipeline_interleave")
+TAKE_NUMBERS = ("dump_local_norm", "dump_device_local_norm", "init_param_in_compile", "auto_parallel_new_interface")
+TAKE_NONE = (*TAKE_NUMBERS, "gradients_mean", "gradient_fp32_sync", "parameter_broadcast", "full_batch")
 VALUE, TYPE, KEY = SporaxValueError, SporaxTypeError, SporaxKeyError
 _INTERLEAVED = Layout((2, 2), ("a", "interleaved_parallel"))
 
@@ -88,7 +90,11 @@ _INTERLEAVED = Layout((2, 2), ("a", "interleaved_parallel"))
         ("auto_parallel_search_mode", "foo", VALUE),
         ("communi_parallel_mode", "foo", VALUE),
         ("communi_parallel_mode", 3, TYPE),
-        *((key, 1, TYPE) for key, value in DEFAULTS.items() if isinstance(value, bool) and key not in ONLY_READ),
+        *(
+            (key, 1, TYPE)
+            for key, value in DEFAULTS.items()
+            if isinstance(value, bool) and key not in ONLY_READ + TAKE_NUMBERS
+        ),
         ("pipeline_stages", 0, VALUE),
         ("pipeline_stages", True, TYPE),
         ("pipeline_stages", "a", TYPE),
@@ -165,6 +171,19 @@ def test_refused_and_nothing_changed(key, value, error):
     assert context.snapshot() == before
 
 
+@pytest.mark.parametrize("key", TAKE_NONE)
+def test_flags_of_which_mindspore_takes_the_truth(key):
+    put(**{key: True} if key != "auto_parallel_new_interface" else {})
+    put(**{key: None})
+    assert get(key) is False
+    if key in ("dump_local_norm", "dump_device_local_norm", "init_param_in_compile"):
+        put(**{key: 1})
+        assert get(key) is True
+    else:
+        with pytest.raises(SporaxTypeError, match="must be bool"):
+            put(**{key: "yes"})
+
+
 def test_snapshots_are_values():
     put(parallel_mode="semi_auto_parallel", device_num=8, pipeline_stages=2, comm_fusion={"openstate": False})
     taken = context.snapshot()
@@ -183,15 +202,15 @@ def test_full_batch_is_another_name():
     put(dataset_strategy="full_batch")
     assert get("full_batch") is True
     put(full_batch=False)
-    assert get("dataset_strategy") == "data_parallel"
+    assert (get("dataset_strategy"), get("full_batch_is_set")) == ("data_parallel", True)
 
 
 def test_full_batch_does_not_undo_given_cuts():
     put(full_batch=True, dataset_strategy=((1, 8), (1, 8)))
-    assert (get("dataset_strategy"), get("full_batch")) == (((1, 8), (1, 8)), False)
+    assert (get("dataset_strategy"), get("full_batch")) == ([[1, 8], [1, 8]], False)
     with pytest.warns(UserWarning, match="stay in force"):
         put(full_batch=True)
-    assert get("dataset_strategy") == ((1, 8), (1, 8))
+    assert get("dataset_strategy") == [[1, 8], [1, 8]]
 
 
 def test_dataset_strategy_in_layouts():
@@ -276,6 +295,13 @@ def test_shard_sizes_without_meaning_are_ignored(value):
     assert get("optimizer_weight_shard_size") == 3
     put(optimizer_weight_shard_size=-1)
     assert get("optimizer_weight_shard_size") == -1
+
+
+def test_a_shard_size_of_one_is_ignored_in_both_places():
+    put(optimizer_weight_shard_size=4)
+    with pytest.warns(UserWarning, match="1 is ignored"):
+        put(parallel_optimizer_config={"optimizer_weight_shard_size": 1, "optimizer_level": "level3"})
+    assert (get("optimizer_weight_shard_size"), context.snapshot().optimizer_level) == (4, "level3")
 
 
 def test_pipeline_config():

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Unpack, get_type_hints
 
-from sporax.base.errors import SporaxRuntimeError, check_type
+from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
 from sporax.cluster import SIMULATED_DEVICES
 from sporax.mindspore.context._groups import gigabytes
 from sporax.mindspore.context._settings import Check, GlobalSettings, Reader, Setter, Settings, kind, number, one_of
@@ -35,23 +35,52 @@ _PLATFORMS = {"gpu": "GPU", "cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}
 _text, _flag = kind(str), kind(bool)
 
 _OF_KIND: dict[Any, tuple[Any, Check]] = {bool: (False, _flag), str: ("", _text), dict[str, Any]: ({}, kind(dict))}
+_SAVED_GRAPHS = number(0, 3, types=(bool, int))
+_LEVELS = ("O0", "O1")
+
+
+def _dict_of(**allowed: tuple[str, ...]) -> Check:
+    """A dict of words, each one of those that its key has."""
+
+    def check(function: str, key: str, value: Any) -> Any:
+        for name, word in kind(dict)(function, key, value).items():
+            SporaxValueError.raise_unless_in(function, f"the keys of '{key}'", name, allowed)
+            one_of(*allowed[name], type_error=False)(function, f"{name} in {key}", word)
+        return value
+
+    return check
+
+
+def _path(function: str, key: str, value: Any) -> str:
+    """A file or folder; relative to where the script is when it names it."""
+    SporaxValueError.raise_if(not _text(function, key, value), function, key, "be a path", value)
+    return os.path.realpath(value)
+
+
 # Switches that have no counterpart on XLA: default, and what a value must be; those of the usual kinds follow from their types.
+# Some are read back in another form than they are set in, as in MindSpore.
 _WITHOUT_MEANING: dict[str, tuple[Any, Check]] = {
     **{key: _OF_KIND[hint] for key, hint in get_type_hints(GlobalSettings).items() if hint in (*_OF_KIND,)},
     **dict.fromkeys(
         ("enable_reduce_precision", "jit_enable_inplace_ops", "reserve_class_name_in_scope"), (True, _flag)
     ),
-    **dict.fromkeys(("save_graphs_path", "save_dump_path", "compile_cache_path"), (".", _text)),
-    "save_graphs": (False, number(0, 3, types=(bool, int))),
+    "save_graphs_path": (".", _path),
+    "save_dump_path": (".", _text),
+    # MindSpore takes True for 2.
+    "save_graphs": (0, lambda *setting: 2 if _SAVED_GRAPHS(*setting) is True else int(setting[-1])),
     "max_call_depth": (1000, number(1)),
-    "mempool_block_size": ("1GB", gigabytes),
-    "memory_optimize_level": ("O0", one_of("O0", "O1")),
+    "mempool_block_size": (1.0, lambda *setting: float(gigabytes(*setting).removesuffix("GB"))),
+    "memory_optimize_level": (0, lambda *setting: _LEVELS.index(one_of(*_LEVELS, type_error=False)(*setting))),
     "variable_memory_max_size": ("30GB", gigabytes),
     "runtime_num_threads": (30, number(0)),
     "inter_op_parallel_num": (0, number(0)),
-    "jit_level": ("", one_of("", "O0", "O1", "O2")),
-    "debug_level": (0, one_of(0, 1, type_error=False)),
+    "debug_level": (0, number(0, 1)),
     "op_timeout": (900, number(0)),
+    "profiling_options": ("training_trace", _text),
+    "exec_order": ("bfs", one_of("bfs", "dfs", "gpto", type_error=False)),
+    "aoe_tune_mode": ("", one_of("online", "offline")),
+    "aoe_config": ({}, _dict_of(job_type=("1", "2"))),
+    "jit_config": ({}, _dict_of(jit_level=("O0", "O1", "O2"), infer_boost=("on", "off"))),
     "auto_tune_mode": ("NO_TUNE", _text),
 }
 
@@ -252,7 +281,7 @@ _DEFAULTS: dict[str, Any] = {
 _SWITCHES: dict[str, Check] = {
     "mode": number(GRAPH_MODE, PYNATIVE_MODE),
     "memory_offload": one_of("ON", "OFF"),
-    "jit_syntax_level": one_of(STRICT, COMPATIBLE, LAX, type_error=False),
+    "jit_syntax_level": number(STRICT, LAX),
 }
 _SETTERS: dict[str, Setter] = {
     **{key: _idle_switch(key, *entry) for key, entry in _WITHOUT_MEANING.items()},

@@ -9,7 +9,7 @@ from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.config import DURABILITIES, CostModelConfig, OffloadConfig, PsConfig, SearchConfig
-from sporax.mindspore.context._settings import Check, kind, number, of_fields, one_of
+from sporax.mindspore.context._settings import Check, flag, kind, number, of_fields, one_of
 from sporax.runtime.session import SESSION
 
 ROLES = ("MS_WORKER", "MS_PSERVER", "MS_SERVER", "MS_SCHED", "MS_NOT_PS")
@@ -164,7 +164,7 @@ _algo = of_fields(
     "algo_parameters",
     SearchConfig(),
     {
-        **{field.name: kind(bool) for field in dataclasses.fields(SearchConfig)},
+        **{field.name: flag(type(None)) for field in dataclasses.fields(SearchConfig)},
         "tensor_slice_align_size": number(1, 1024),
         "algo_approxi_epsilon": _real(1, above=True),
     },
@@ -264,7 +264,7 @@ _ps = of_fields(
     "ps_context",
     PsConfig(),
     {
-        "enable_ps": kind(bool),
+        "enable_ps": flag(type(None)),
         "server_mode": _member("PARAMETER_SERVER"),
         "ms_role": _member(*ROLES),
         "worker_num": _unsigned,

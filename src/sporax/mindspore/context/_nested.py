@@ -18,6 +18,7 @@ from sporax.ir.config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, CommFusion, 
 from sporax.mindspore.context._settings import Check, kind, number, one_of
 
 _SET = "set_auto_parallel_context"
+_SHARD_SIZE = "optimizer_weight_shard_size"
 
 
 def check_dataset_strategy(function: str, value: Any) -> tuple[Any, tuple[Any, ...] | None]:
@@ -49,6 +50,11 @@ def check_dataset_strategy(function: str, value: Any) -> tuple[Any, tuple[Any, .
     return value, None
 
 
+def as_lists(strategy: Any) -> Any:
+    """What `get_auto_parallel_context("dataset_strategy")` gives of texts and of tuples of ints."""
+    return strategy if isinstance(strategy, str) else [list(entry) for entry in strategy]
+
+
 def set_strategy_files(config: ParallelConfig, value: Any) -> ParallelConfig:
     """``strategy_ckpt_config``: any of the files and the flag; the others stay."""
     checked = _checked_dict("strategy_ckpt_config", value, _STRATEGY_FILES)
@@ -74,11 +80,11 @@ def set_pipeline_config(config: ParallelConfig, value: Any) -> ParallelConfig:
 
 def set_shard_size(config: ParallelConfig, value: Any) -> ParallelConfig:
     """``optimizer_weight_shard_size``: more than 1, or -1 for all ranks; other numbers are ignored with a warning."""
-    kind(int)(_SET, "optimizer_weight_shard_size", value)
+    kind(int)(_SET, _SHARD_SIZE, value)
     if value <= 1 and value != -1:
         warnings.warn(
             # MindSpore ignores such a number, too.
-            f"For '{_SET}', 'optimizer_weight_shard_size' must be larger than 1 to have a meaning; {value} is ignored.",
+            f"For '{_SET}', '{_SHARD_SIZE}' must be larger than 1 to have a meaning; {value} is ignored.",
             stacklevel=6,
         )
         return config
@@ -88,6 +94,8 @@ def set_shard_size(config: ParallelConfig, value: Any) -> ParallelConfig:
 def set_optimizer_config(config: ParallelConfig, value: Any) -> ParallelConfig:
     """``parallel_optimizer_config``: any of its keys; the others stay."""
     changes = _checked_dict("parallel_optimizer_config", value, _OPTIMIZER)
+    if _SHARD_SIZE in changes:
+        config = set_shard_size(config, changes.pop(_SHARD_SIZE))
     return _consistent_level(dataclasses.replace(config, **changes), changes)
 
 
@@ -129,7 +137,7 @@ _PIPELINE: dict[str, Check] = {
 _OPTIMIZER: dict[str, Check] = {
     "gradient_accumulation_shard": kind(bool),
     "parallel_optimizer_threshold": number(0),
-    "optimizer_weight_shard_size": _all_or_a_number,
+    _SHARD_SIZE: _all_or_a_number,
     "optimizer_level": one_of(*OPTIMIZER_LEVELS, type_error=False),
 }
 

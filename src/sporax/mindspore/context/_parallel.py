@@ -22,6 +22,7 @@ from sporax.ir import PipelineSchedule
 from sporax.ir.config import COMMUNI_PARALLEL_MODES, DEVICES, MAX_RANKS, ParallelConfig, ParallelMode
 from sporax.mindspore.context._nested import (
     as_dict,
+    as_lists,
     check_dataset_strategy,
     check_positions,
     check_sizes,
@@ -37,6 +38,7 @@ from sporax.mindspore.context._settings import (
     Reader,
     Setter,
     Settings,
+    flag,
     kind,
     number,
     one_of,
@@ -233,7 +235,7 @@ def _gives_way(setter: Setter) -> Setter:
 
 
 def _set_full_batch(context: _Context, value: Any) -> _Context:
-    kind(bool)(_SET, "full_batch", value)
+    flag(type(None))(_SET, "full_batch", value)
     # Shardings say more than 'full_batch' does, so they win.
     if not isinstance(context.config.dataset_strategy, str):
         warnings.warn(
@@ -248,7 +250,8 @@ def _set_full_batch(context: _Context, value: Any) -> _Context:
 def _set_dataset_strategy(context: _Context, value: Any) -> _Context:
     strategy, layouts = check_dataset_strategy(_SET, value)
     config = dataclasses.replace(context.config, dataset_strategy=strategy)
-    return dataclasses.replace(context, config=config, layouts=layouts)
+    noted = context.specified.union(["full_batch"] if isinstance(strategy, str) else [])
+    return dataclasses.replace(context, config=config, layouts=layouts, specified=noted)
 
 
 def _set_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
@@ -294,23 +297,31 @@ def _set_communi_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
 
 
 def _set_new_interface(config: ParallelConfig, value: Any) -> ParallelConfig:
-    if kind(bool)(_SET, "auto_parallel_new_interface", value):
+    is_on = flag(type(None), int)(_SET, "auto_parallel_new_interface", value)
+    if is_on:
         warnings.warn(
             f"For '{_SET}', 'auto_parallel_new_interface' is `AutoParallel`'s own and changes nothing here.",
             stacklevel=6,
         )
-    return dataclasses.replace(config, auto_parallel_new_interface=value)
+    return dataclasses.replace(config, auto_parallel_new_interface=is_on)
 
 
+_NONE = type(None)
+_FLAGS = {
+    **dict.fromkeys(("gradients_mean", "gradient_fp32_sync", "parameter_broadcast"), flag(_NONE)),
+    **dict.fromkeys(("dump_local_norm", "dump_device_local_norm", "init_param_in_compile"), flag(_NONE, int)),
+}
+"""Settings that MindSpore takes the truth of."""
 _NOTED: dict[str, Setter] = {
     "device_num": _gives_way(stored(_SET, "device_num", number(1))),
     "global_rank": stored(_SET, "global_rank", number(0, MAX_RANKS - 1)),
-    "parameter_broadcast": stored(_SET, "parameter_broadcast", kind(bool)),
+    "parameter_broadcast": stored(_SET, "parameter_broadcast", _FLAGS["parameter_broadcast"]),
 }
 """Settings of which programs ask whether they were set."""
 _CHECKS: dict[str, Check] = {
     # Flags and texts without another check below.
     **{key: kind(hint) for key, hint in get_type_hints(ParallelSettings).items() if hint in (bool, str)},
+    **_FLAGS,
     "recompute": one_of("", "auto"),
     "search_mode": search_name,
     "pipeline_stages": number(1),
@@ -344,7 +355,6 @@ _SETTERS: dict[str, Setter] = {
 _ONLY_SET = ("pipeline_config", "parallel_optimizer_config", "pipeline_segments", "group_ckpt_save_file")
 _FIELDS = {key: key for key in _SETTERS if key in ParallelConfig.__dataclass_fields__ and key not in _ONLY_SET} | {
     "full_batch": "full_batch",
-    "full_batch_is_set": "full_batch",
     "auto_parallel_search_mode": "search_mode",
     "sharding_propagation": "sharding_propagation",
     "pipeline_interleave": "pipeline_interleave",
@@ -363,8 +373,8 @@ def _is_specified(key: str, context: _Context) -> bool:
 
 _READERS: dict[str, Reader] = {
     **{key: _reader(field) for key, field in _FIELDS.items()},
-    **{f"{key}_is_set": functools.partial(_is_specified, key) for key in _NOTED},
-    "dataset_strategy": lambda context: context.layouts or context.config.dataset_strategy,
+    **{f"{key}_is_set": functools.partial(_is_specified, key) for key in (*_NOTED, "full_batch")},
+    "dataset_strategy": lambda context: context.layouts or as_lists(context.config.dataset_strategy),
     "comm_fusion": lambda context: as_dict(context.config.comm_fusion),
     "all_reduce_fusion_config": lambda context: list(context.config.all_reduce_fusion_config),
     "all_reduce_fusion_sizes": lambda context: list(context.config.all_reduce_fusion_sizes),

@@ -121,6 +121,12 @@ def kind(*types: type) -> Check:
     return check
 
 
+def flag(*also: type) -> Check:
+    """A bool, or a value of one of the types that MindSpore takes for one here, such as None."""
+    is_flag = kind(bool, *also)
+    return lambda function, key, value: bool(is_flag(function, key, value))
+
+
 def one_of(*allowed: Any, type_error: bool = True) -> Check:
     """The value must be one of these strings; ``type_error=False``: whatever its type, a wrong value is a ValueError."""
 
@@ -222,6 +228,7 @@ class GlobalSettings(TypedDict, total=False):
     enable_mem_offload: bool
     enable_sparse: bool
     auto_tune_mode: str
+    enable_auto_mixed_precision: bool
 
 
 class ParallelSettings(TypedDict, total=False):
