@@ -216,3 +216,40 @@ def test_arrays_are_resized_by_the_cubic_curves_of_pillow():
     ]
     with pytest.raises(RuntimeError, match="PILCUBIC only supports image with 3 channels"):
         resize(image[..., 0])
+
+
+COLOURS = (np.arange(36) * 41 % 256).astype(np.uint8).reshape(3, 4, 3)
+GRAYS = (np.arange(12) * 21).astype(np.uint8).reshape(3, 4)
+CORNERS = [[0, 0], [3, 0], [3, 2], [0, 2]]
+
+
+# Sums of pixels times their numbers, of MindSpore 2.10.
+@pytest.mark.parametrize(
+    ("transform", "of_colours", "of_grays"),
+    [
+        (vision.AdjustBrightness(1.3), 101409, 14847),
+        (vision.AdjustContrast(1.7), 85104, 13363),
+        (vision.AdjustSaturation(0.5), 81298, 12012),
+        (vision.AdjustHue(0.3), 89366, 12012),
+        (vision.RandomColor((0.4, 0.4)), 80969, 12012),
+        (vision.RandomSharpness((1.7, 1.7)), 82330, 12012),
+        (vision.AutoContrast(20.0), 86952, 13996),
+        (vision.RandomColorAdjust(), 82926, 12012),
+        (vision.RandomAffine((20, 20)), 74769, 10857),
+        (vision.RandomAffine((0, 0), shear=(10, 10), resample=vision.Inter.BILINEAR), 81338, 11920),
+        (vision.Perspective(CORNERS, [[1, 0], [3, 0], [3, 2], [0, 1]]), 86902, 13064),
+        (vision.CenterCrop((4, 5)), 95206, 14070),
+        (vision.ResizedCrop(0, 1, 2, 3, (1, 2)), 2905, 268),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_pillow_calculates_what_mindspore_has_it_calculate(transform, of_colours, of_grays):
+    for image, expected in ((COLOURS, of_colours), (GRAYS, of_grays)):
+        result = np.array(transform(PIL.Image.fromarray(image))).astype(np.int64).ravel()
+        assert int((result * np.arange(1, len(result) + 1)).sum()) == expected
+
+
+def test_two_channels_make_an_image_and_anything_an_array():
+    assert vision.ToPIL()(np.ones((3, 4, 2), np.uint8)).mode == "LA"
+    assert vision.ToNumpy()([1, 2]).tolist() == [1, 2]
+    assert vision.ToNumpy()(3).shape == ()

@@ -267,3 +267,49 @@ def test_an_image_is_not_made_huge(largest, larger):
     assert largest(image).ndim == 3
     with pytest.raises(RuntimeError, match=f"For '{type(larger).__name__}', .*: at most"):
         larger(image)
+
+
+PIXELS = np.arange(-3, 117, 10).reshape(2, 2, 3)
+
+
+# Of MindSpore 2.10.
+@pytest.mark.parametrize(
+    ("dtype", "inverted", "solarized"),
+    [
+        ("int8", [127] * 12, [-3, 7, *[127] * 9, 107]),
+        ("int16", [258 - 10 * i for i in range(12)], [-3, 7, *[238 - 10 * i for i in range(9)], 107]),
+        ("float64", [258 - 10 * i for i in range(12)], [-3, 7, *[238 - 10 * i for i in range(9)], 107]),
+        ("bool", [1] * 12, [1] * 12),
+    ],
+)
+def test_pixels_of_every_dtype_are_inverted(dtype, inverted, solarized):
+    image = PIXELS.astype(dtype)
+    for transform, expected in ((vision.Invert(), inverted), (vision.Solarize((10, 100)), solarized)):
+        result = transform(image)
+        assert (result.dtype, result.ravel().tolist()) == (np.dtype(dtype), expected)
+    for other in ("uint32", "int64", "float16"):
+        with pytest.raises(RuntimeError, match="the data type of image tensor"):
+            vision.Invert()(np.ones((2, 2, 3), other))
+
+
+def test_brightness_of_integers_is_rounded_and_gray_images_have_one():
+    values = np.arange(12).reshape(2, 2, 3)
+    expected = [0, 1, 2, 4, 5, 6, 7, 8, 10, 11, 12, 13]
+    for dtype in (np.int32, np.uint16, np.uint8):
+        assert vision.AdjustBrightness(1.2)(values.astype(dtype)).ravel().tolist() == expected
+    assert vision.AdjustBrightness(1.2)(values[..., 0].astype(np.uint8)).ravel().tolist() == [0, 4, 7, 11]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "expected"),
+    [
+        ("uint16", (3, 5), [1554, 2331, 3108, 3186, 3963, 4740, 5050, 5828, 6604, 6915, 7692, 8469, 8547, 9324, 10101]),
+        ("uint16", (2, 2), [5828, 6605, 7382, 10490, 11267, 12044, 24476, 25253, 26030, 29138, 29915, 30692]),
+        ("int16", (2, 2), [5828, 6605, 7382, 10490, 11267, 12044, 24476, 25253, 26030, 12754, -2853, -2076]),
+    ],
+)
+def test_images_of_16_bits_are_resized(dtype, size, expected):
+    image = (np.arange(48).reshape(4, 4, 3) * 777).astype(dtype)
+    result = vision.Resize(size, vision.Inter.LINEAR)(image)
+    assert (result.dtype, result.ravel()[: len(expected)].tolist()) == (np.dtype(dtype), expected)
+    assert vision.Resize(size)(image > 5).dtype == np.bool_

@@ -37,6 +37,10 @@ _OF_ARRAYS = frozenset(
 )
 
 
+#: What images and sound are no values of, where a transform is called directly.
+_NO_ARRAYS = (list, tuple, int, float, str, bytes, dict, set, type(None))
+
+
 class Operation(abc.ABC):
     """Some columns of a row in, some out."""
 
@@ -117,9 +121,9 @@ class Transform(Recorded, Operation):
         """Apply to one row's values; returns one array, or a tuple of them."""
         if not inputs:
             raise SporaxTypeError(f"For '{self.name}', at least one input is required, but got none.")
-        kinds = (list, tuple, int, float, str, bytes, dict, set, type(None))
-        for value in inputs if ".dataset.vision." in type(self).__module__ else ():
-            if isinstance(value, kinds):
+        of_sound, of_images = (f".dataset.{kind}." in type(self).__module__ for kind in ("audio", "vision"))
+        for value in inputs if of_sound or of_images else ():
+            if isinstance(value, _NO_ARRAYS) or (of_sound and is_pillow(value)):
                 raise SporaxTypeError(f"For '{self.name}', {self.refusal.format(type(value))}")
         # Direct calls have no row number to draw from.
         if self._calls is None:
@@ -130,9 +134,14 @@ class Transform(Recorded, Operation):
             for value in inputs
         )
         for value, array in zip(inputs, values, strict=True):
-            if array.dtype == object and not self.takes_boxes and not is_pillow(opened(array)):
+            if self.takes_boxes or is_pillow(opened(array)):
+                continue
+            # Neither objects nor complex numbers are values of MindSpore's pipelines.
+            if array.dtype.kind in "Oc":
                 words = f"Invalid user input. Got {type(value)}: {value}, cannot be converted into tensor."
                 raise in_words(SporaxTypeError, self.name, words)
+            if not array.size:
+                raise self.fault(f"{self.name}: the input has no data, its shape is {array.shape}.")
         results = tuple(map(opened, on_values(self, values, self._calls.next(config.get_seed()))))
         return results[0] if len(results) == 1 else results
 
@@ -197,9 +206,9 @@ def as_pixels(column: Column) -> Column:
 
 
 def _as_pillow(value: Array) -> Array:
-    """The Pillow image of bytes (H, W), (H, W, 1) or (H, W, 3 or 4); other values as they are."""
+    """The Pillow image of bytes (H, W) or (H, W, 1 to 4); other values as they are."""
     # Other dtypes and shapes have no Pillow mode in MindSpore.
-    if value.dtype != np.uint8 or value.ndim not in (2, 3) or (value.ndim == 3 and value.shape[2] not in (1, 3, 4)):
+    if value.dtype != np.uint8 or value.ndim not in (2, 3) or (value.ndim == 3 and value.shape[2] not in (1, 2, 3, 4)):
         return value
     # Pillow is optional; it has been imported if there are images of it.
     image = importlib.import_module("PIL.Image")

@@ -29,13 +29,18 @@ class WaveTransform(OneToOne):
     layout = "<..., time>"
     """The dimensions of what it takes, in MindSpore's words."""
 
+    refusal = "Input should be NumPy audio, got {}."
+    only_floats = False
+    """Whether it is for float32 and float64 alone."""
+
     def _one(self, value: Array) -> Array:
         return self._applied(value, self._of_wave)
 
     def _applied(self, value: Array, function: Callable[[Array], Array]) -> Array:
         """What a function makes of the samples, of which the operator can be applied to."""
-        if value.dtype.kind not in "iuf":
-            raise self._mismatch("data type", f"in type of [int, float, double], but got type {value.dtype}")
+        kinds = ["float", "double"] if self.only_floats else ["int", "float", "double"]
+        if value.dtype.kind not in ("f" if self.only_floats else "iuf"):
+            raise self._mismatch("data type", f"in type of [{', '.join(kinds)}], but got type {value.dtype}")
         is_complex = self.layout.endswith("complex=2>")
         if value.ndim < self.layout.count(",") or (is_complex and value.shape[-1:] != (2,)):
             raise self._mismatch("shape", f"in shape of {self.layout}, but got tensor with shape {value.shape}")
@@ -79,6 +84,8 @@ class LFilter(WaveTransform):
         SporaxTypeError, SporaxValueError: not two lists of numbers, equally long.
     """
 
+    only_floats = True
+
     def __init__(self, a_coeffs: Sequence[float], b_coeffs: Sequence[float], clamp: bool = True) -> None:
         self._a = _coefficients(self.name, "a_coeffs", a_coeffs)
         self._b = _coefficients(self.name, "b_coeffs", b_coeffs)
@@ -108,6 +115,8 @@ def _coefficients(where: str, name: str, value: Any) -> list[float]:
 
 class _Biquad(WaveTransform):
     """Base of filters with two poles; `_b` and `_a` have their coefficients."""
+
+    only_floats = True
 
     _b: tuple[float, float, float]
     _a: tuple[float, float, float]

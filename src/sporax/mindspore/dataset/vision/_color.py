@@ -5,6 +5,7 @@ Images are RGB (…, H, W, 3); transforms that look at one value at a time take 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import numbers
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from sporax.mindspore.dataset.vision._images import (
     Sometimes,
     check_bytes,
     check_degrees,
+    check_inverted,
     check_rgb,
     pillow,
     rounded,
@@ -80,42 +82,67 @@ def hue(value: Array, turn: float) -> Array:
     return rounded(np.stack(channels, -1) * scale, value.dtype)
 
 
-class AdjustBrightness(OneToOne):
+def enhanced(value: Array, factor: float, name: str) -> Array:
+    """What Pillow's class `name` of `PIL.ImageEnhance` makes of an image; it rounds down where OpenCV rounds to the nearest."""
+    enhancer = getattr(importlib.import_module("PIL.ImageEnhance"), name)
+    return np.array(enhancer(pillow(name).fromarray(value)).enhance(factor))
+
+
+def _hue_by_pillow(value: Array, turn: float) -> Array:
+    """As `hue`, by 256 hues; gray has none."""
+    module = pillow("AdjustHue")
+    image = module.fromarray(value)
+    if image.mode in ("L", "1", "I", "F"):
+        return value
+    circle, colour, light = image.convert("HSV").split()
+    turned = module.fromarray(np.array(circle) + np.uint8(int(turn * 255) % 256))
+    return np.array(module.merge("HSV", (turned, colour, light)).convert(image.mode))
+
+
+class AdjustBrightness(ByPillow, OneToOne):
     """Brightness of an image times `brightness_factor` >= 0."""
 
     brightness_factor: float = argument(check.number, low=0)
 
     def _one(self, value: Array) -> Array:
-        check_rgb("AdjustBrightness", value)
+        if self.by_pillow:
+            return enhanced(value, self.brightness_factor, "Brightness")
+        check_rgb("AdjustBrightness", value, also_gray=True)
         return brightness(value, self.brightness_factor)
 
 
-class AdjustContrast(OneToOne):
+class AdjustContrast(ByPillow, OneToOne):
     """Contrast of an image times `contrast_factor` >= 0."""
 
     contrast_factor: float = argument(check.number, low=0)
 
     def _one(self, value: Array) -> Array:
+        if self.by_pillow:
+            return enhanced(value, self.contrast_factor, "Contrast")
         check_rgb("AdjustContrast", value)
         return contrast(value, self.contrast_factor)
 
 
-class AdjustSaturation(OneToOne):
+class AdjustSaturation(ByPillow, OneToOne):
     """Saturation of an image times `saturation_factor` >= 0."""
 
     saturation_factor: float = argument(check.number, low=0, ranged="")
 
     def _one(self, value: Array) -> Array:
+        if self.by_pillow:
+            return enhanced(value, self.saturation_factor, "Color")
         check_rgb("AdjustSaturation", value)
         return saturation(value, self.saturation_factor)
 
 
-class AdjustHue(OneToOne):
+class AdjustHue(ByPillow, OneToOne):
     """Hue of an image turned by `hue_factor` in [-0.5, 0.5] of the colour circle."""
 
     hue_factor: float = argument(check.number, low=-0.5, high=0.5)
 
     def _one(self, value: Array) -> Array:
+        if self.by_pillow:
+            return _hue_by_pillow(value, self.hue_factor)
         check_rgb("AdjustHue", value)
         return hue(value, self.hue_factor)
 
@@ -141,7 +168,7 @@ def _range(
     return first, last
 
 
-class RandomColorAdjust(RandomTransform):
+class RandomColorAdjust(ByPillow, RandomTransform):
     """Brightness, contrast, saturation and hue changed at random (known elsewhere as colour jitter)."""
 
     brightness: Any = argument(
@@ -164,6 +191,10 @@ class RandomColorAdjust(RandomTransform):
         return [(int(step), factors[step]) for step in rng.permutation(4)]
 
     def _apply(self, value: Array, choice: list[tuple[int, float]]) -> Array:
+        if self.by_pillow:
+            for step, factor in choice:
+                value = _STEPS_BY_PILLOW[step](value, factor)
+            return value
         check_rgb("RandomColorAdjust", value)
         for step, factor in choice:
             # A neutral range is skipped: even factor 1 would round.
@@ -173,15 +204,24 @@ class RandomColorAdjust(RandomTransform):
 
 
 _STEPS = (brightness, contrast, saturation, hue)
+_STEPS_BY_PILLOW = (
+    *(functools.partial(enhanced, name=name) for name in ("Brightness", "Contrast", "Color")),
+    _hue_by_pillow,
+)
 _NEUTRAL = (1.0, 1.0, 1.0, 0.0)
 
 
+def _inverted(value: Array) -> Array:
+    """255 minus every value, as far as the dtype goes; of bools nothing is left but True."""
+    return rounded(255 - value.astype(np.float64), value.dtype)
+
+
 class Invert(Elementwise):
-    """255 minus every byte."""
+    """255 minus every value."""
 
     def _one(self, value: Array) -> Array:
-        check_bytes("Invert", value)
-        return 255 - value
+        check_inverted("Invert", value)
+        return _inverted(value)
 
 
 class Posterize(Elementwise):
@@ -196,7 +236,7 @@ class Posterize(Elementwise):
 
 
 class Solarize(Elementwise):
-    """Bytes within a range are inverted."""
+    """Values within a range are inverted."""
 
     threshold: Any = argument(
         of(float, int, list, tuple), "(lowest, highest) of the range, or its lowest with 255 as the highest."
@@ -213,8 +253,8 @@ class Solarize(Elementwise):
             raise in_words(SporaxValueError, "Solarize", "threshold must be in order of (min, max).", self.threshold)
 
     def _one(self, value: Array) -> Array:
-        check_bytes("Solarize", value)
-        return np.where((value >= self._low) & (value <= self._high), 255 - value, value).astype(np.uint8)
+        check_inverted("Solarize", value)
+        return np.where((value >= self._low) & (value <= self._high), _inverted(value), value)
 
 
 class Equalize(ByPillow, OneToOne):
@@ -264,7 +304,7 @@ class AdjustGamma(Elementwise):
         return np.asarray(self.gain * value**self.gamma)
 
 
-class AutoContrast(OneToOne):
+class AutoContrast(ByPillow, OneToOne):
     """Each channel's values spread over the whole range of bytes."""
 
     cutoff: float = argument(
@@ -282,6 +322,9 @@ class AutoContrast(OneToOne):
 
     def _one(self, value: Array) -> Array:
         check_bytes("AutoContrast", value)
+        if self.by_pillow:
+            spread = importlib.import_module("PIL.ImageOps").autocontrast
+            return np.array(spread(pillow("AutoContrast").fromarray(value), self.cutoff, self._ignore or None))
         channels = value[..., None] if value.ndim == 2 else value
         planes = [self._table(channels[..., c])[channels[..., c]] for c in range(channels.shape[-1])]
         return np.stack(planes, -1).reshape(value.shape)
@@ -383,7 +426,7 @@ class RandomSolarize(RandomTransform):
         return Solarize(choice)._one(value)
 
 
-class RandomColor(RandomTransform):
+class RandomColor(ByPillow, RandomTransform):
     """Between the gray version of an image and the image, or beyond."""
 
     degrees: Sequence[float] = argument(
@@ -395,6 +438,8 @@ class RandomColor(RandomTransform):
         return float(rng.uniform(low, high))
 
     def _apply(self, value: Array, choice: float) -> Array:
+        if self.by_pillow:
+            return enhanced(value, choice, "Color")
         check_rgb("RandomColor", value)
         return saturation(value, choice)
 

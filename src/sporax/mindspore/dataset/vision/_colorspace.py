@@ -15,8 +15,8 @@ from sporax.mindspore.dataset._arguments import argument, of
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.vision._color import gray
-from sporax.mindspore.dataset.vision._images import Sometimes, check_degrees, check_image, rounded
+from sporax.mindspore.dataset.vision._color import enhanced, gray
+from sporax.mindspore.dataset.vision._images import ByPillow, Sometimes, check_degrees, check_image, check_rgb, rounded
 from sporax.mindspore.dataset.vision.enums import ConvertMode
 
 _PILLOW_GRAY = np.array([19595, 38470, 7471])  # 0.299, 0.587, 0.114 in 16-bit fixed point
@@ -44,6 +44,9 @@ class Grayscale(OneToOne):
 
     def _one(self, value: Array) -> Array:
         check_image("Grayscale", value)
+        # What is behind the colours says how opaque they are.
+        value = value[..., :3] if value.shape[2:] == (4,) else value
+        check_rgb("Grayscale", value, also_gray=True)
         # Gray images stay as they are.
         plane = value.reshape(value.shape[:2]) if value.size == math.prod(value.shape[:2]) else _luminance(value)
         return plane if self.num_output_channels == 1 else np.repeat(plane[..., None], 3, -1)
@@ -60,6 +63,7 @@ class RandomGrayscale(RandomTransform):
         return bool(rng.random() < self.prob)
 
     def _apply(self, value: Array, choice: bool) -> Array:
+        check_image("RandomGrayscale", value)
         gray = value.ndim == 2 or value.shape[2] == 1
         return Grayscale(3)._one(value) if choice and not gray else value
 
@@ -176,7 +180,7 @@ class AdjustSharpness(OneToOne):
         return sharpened(value, self.sharpness_factor)
 
 
-class RandomSharpness(RandomTransform):
+class RandomSharpness(ByPillow, RandomTransform):
     """Sharpness times a random factor."""
 
     degrees: Sequence[float] = argument(check_degrees, "(smallest, largest) factor >= 0.", default=(0.1, 1.9))
@@ -186,7 +190,7 @@ class RandomSharpness(RandomTransform):
         return float(rng.uniform(low, high))
 
     def _apply(self, value: Array, choice: float) -> Array:
-        return sharpened(value, choice)
+        return enhanced(value, choice, "Sharpness") if self.by_pillow else sharpened(value, choice)
 
 
 class RandomAdjustSharpness(Sometimes):

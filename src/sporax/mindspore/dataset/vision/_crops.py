@@ -29,7 +29,6 @@ from sporax.mindspore.dataset.vision._geometry import (
 )
 from sporax.mindspore.dataset.vision._images import (
     BORDER,
-    ByPillow,
     check_fill,
     check_image,
     check_pixels,
@@ -74,12 +73,13 @@ class TenCrop(FiveCrop):
     use_vertical_flip: bool = argument(check.boolean, "flip up and down instead of left and right.", default=False)
 
     def _parts(self, value: Array) -> Values:
+        check_pixels(self.name, value)
         # A bool adds one to the axis: the width follows the height.
         flipped = np.flip(value, height_axis(value) + (not self.use_vertical_flip))
         return super()._parts(value) + super()._parts(flipped)
 
 
-class ResizedCrop(ByPillow, OneToOne):
+class ResizedCrop(OneToOne):
     """A part of an image, resized.
 
     Raises:
@@ -102,7 +102,7 @@ class ResizedCrop(ByPillow, OneToOne):
                 f"the part must lie within the image {height} x {width}, but it ends at {top + tall} x {left + wide}."
             )
         part = window(value, top, left, tall, wide)
-        return resize(part, self.size, self.interpolation, by_pillow=self.by_pillow)
+        return resize(part, self.size, self.interpolation)
 
 
 class RandomCropDecodeResize(RandomResizedCrop):

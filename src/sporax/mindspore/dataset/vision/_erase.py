@@ -57,6 +57,8 @@ class Erase(OneToOne):
 
     def _one(self, value: Array) -> Array:
         check_image("Erase", value, (3,))
+        if value.shape[2] != 3:
+            raise self.fault(f"Erase: the image must have 3 channels, but got the shape {value.shape}.")
         result = value.copy()
         result[self.top : self.top + self.height, self.left : self.left + self.width] = self.value
         return result

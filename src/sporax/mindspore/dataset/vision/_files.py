@@ -275,7 +275,7 @@ class Decode(OneToOne):
 
 
 class ToPIL(OneToOne):
-    """An array (H, W), (H, W, 1) or (H, W, 3 or 4) of bytes as a Pillow image. Needs Pillow.
+    """An array (H, W) or (H, W, 1 to 4) of bytes as a Pillow image. Needs Pillow.
 
     In a pipeline, later operations of the same `map` get the image; what leaves `map` is an array.
     """
@@ -293,17 +293,21 @@ class ToPIL(OneToOne):
         if value.ndim == 3 and value.shape[2] > 4:
             words = f"The channel of input image should not exceed 4. Got {value.shape[2]}."
             raise in_words(SporaxValueError, "ToPIL", words)
-        if value.dtype != np.uint8 or value.shape[2:] == (2,):
+        if value.dtype != np.uint8:
             words = f"The input image type {value.dtype} is not supported when image shape is {[*value.shape]}."
             raise in_words(SporaxTypeError, "ToPIL", words)
         return value
 
 
 class ToNumpy(OneToOne):
-    """A Pillow image, or an array, as an array."""
+    """A Pillow image, an array, or whatever numpy makes one of, as an array."""
 
     # What applies the transform has handed over the pixels already.
     keeps_pillow = False
+
+    def __call__(self, *inputs: Any) -> Any:
+        """An array, also of what is no image."""
+        return np.array(inputs[0]) if len(inputs) == 1 else super().__call__(*inputs)
 
     def _one(self, value: Array) -> Array:
         return value

@@ -30,6 +30,7 @@ from sporax.mindspore.dataset.vision._images import (
     check_size,
     height_axis,
     pillow,
+    rounded,
     sides,
     window,
 )
@@ -167,8 +168,8 @@ class CenterCrop(ByPillow, OneToOne):
         missing = [max(want - have, 0) for want, have in zip(self.size, sides(value), strict=True)]
         fault = "Padding size cannot be more than 3 times of the original image size"
         _check_growth("CenterCrop", fault, missing, _most_border(value))
-        # The odd pixel goes to the upper left, as in MindSpore.
-        top, left = (missing[0] + 1) // 2, (missing[1] + 1) // 2
+        # The odd pixel goes to the upper left, as in MindSpore; with Pillow half a pixel is rounded to an even number.
+        top, left = (round(side / 2) if self.by_pillow else (side + 1) // 2 for side in missing)
         enlarged = padded(value, (left, top, missing[1] - left, missing[0] - top), (0,), Border.CONSTANT)
         height, width = sides(enlarged)
         # Rounded down, as OpenCV's integer division does.
@@ -410,8 +411,16 @@ def resize(value: Array, size: tuple[int, int], interpolation: Inter, *, by_pill
         raise SporaxTypeError(f"For 'Resize', {fault}. 'interpolation' is {interpolation.name}.")
     if by_pillow or interpolation is Inter.PILCUBIC:
         return _resized_by_pillow(value, size, interpolation)
+    if value.dtype in (bool, np.int16, np.uint16):
+        # OpenCV calculates bools in bytes and 16 bits in float32.
+        inner = resize(value.astype(np.uint8 if value.dtype == bool else np.float32), size, interpolation)
+        # Means of four are rounded half up.
+        means = interpolation in (Inter.AREA, Inter.LINEAR) and sides(value) == (2 * size[0], 2 * size[1])
+        return rounded(np.floor(inner + 0.5) if means else inner, value.dtype)
     if value.dtype not in (np.uint8, np.float32, np.float64):
-        raise SporaxRuntimeError(f"For 'Resize', an image must be uint8, float32 or float64, but got {value.dtype}.")
+        raise SporaxRuntimeError(
+            f"For 'Resize', an image must be bool, uint8, int16, uint16, float32 or float64, but got {value.dtype}."
+        )
     fault = f"the resizing width or height is too big, it's up to {_MOST_TIMES} times the original image"
     _check_growth("Resize", fault, size, [_MOST_TIMES * side for side in sides(value)])
     # OpenCV copies without resampling as well.

@@ -156,21 +156,32 @@ def check_bytes(where: str, value: Array) -> None:
         )
 
 
-def check_rgb(where: str, value: Array) -> None:
-    """Refuse what is not RGB."""
+def check_rgb(where: str, value: Array, also_gray: bool = False) -> None:
+    """Refuse what is not RGB, nor (`also_gray`) of one channel."""
     check_pixels(where, value)
-    if value.ndim < 3 or value.shape[-1] != 3:
+    channels = value.shape[-1] if value.ndim > 2 else 1
+    if channels != 3 and not (also_gray and channels == 1):
         raise SporaxRuntimeError(
             f"For '{where}', {where}: the channel of image tensor does not match the requirement of operator. Expecting "
-            f"tensor in channel of (3), but got the shape {value.shape}."
+            f"tensor in channel of ({'1, 3' if also_gray else '3'}), but got the shape {value.shape}."
+        )
+
+
+def check_inverted(where: str, value: Array) -> None:
+    """Refuse what OpenCV has no pixels of."""
+    check_pixels(where, value)
+    if value.dtype not in (bool, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.float32, np.float64):
+        raise SporaxRuntimeError(
+            f"For '{where}', {where}: the data type of image tensor does not match the requirement of operator. Currently "
+            f"unsupported data type: [uint32, int64, uint64, float16], but got {value.dtype}."
         )
 
 
 def rounded(value: Array, dtype: Any) -> Array:
-    """Back to the image's dtype; bytes are rounded and kept within [0, 255]."""
+    """Back to the image's dtype; integers are rounded and kept within what it holds."""
     # `rint` rounds halves to even, as OpenCV's saturating cast does.
-    if dtype == np.uint8:
-        return np.clip(np.rint(value), 0, 255).astype(np.uint8)
+    if np.issubdtype(dtype, np.integer):
+        return np.clip(np.rint(value), np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)
     return value.astype(dtype)
 
 

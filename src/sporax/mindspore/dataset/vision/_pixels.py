@@ -174,6 +174,8 @@ class ToType(Elementwise):
     data_type: Any = argument(numpy_dtype, "a `mindspore` dtype, a numpy dtype, or its name.")
 
     def _one(self, value: Array) -> Array:
+        if value.dtype.kind in "US" != self.data_type.kind:
+            raise self.fault(f"ToType: strings cannot be cast to numbers, but got {value.dtype} for {self.data_type}.")
         return value.astype(self.data_type)
 
 

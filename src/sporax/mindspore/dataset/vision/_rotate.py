@@ -5,6 +5,7 @@ comes from.
 from __future__ import annotations
 
 import itertools
+import math
 import numbers
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._geometry import cubic_weights
 from sporax.mindspore.dataset.vision._images import (
     OUTSIDE,
+    ByPillow,
     check_bytes,
     check_fill,
     check_image,
@@ -271,7 +273,7 @@ class Affine(OneToOne):
         return moved(value, self.degrees, shift, self.scale, self._shear, self.resample, self.fill_value)
 
 
-class RandomAffine(RandomTransform):
+class RandomAffine(ByPillow, RandomTransform):
     """`Affine` at random; several columns are moved in the same way."""
 
     degrees: Any = argument(check_turn, "(smallest, largest) turn, or one number d >= 0 for [-d, d].")
@@ -319,7 +321,38 @@ class RandomAffine(RandomTransform):
         height, width = sides(value)
         # Whole pixels, as in MindSpore.
         shift = float(round(along * width)), float(round(down * height))
-        return moved(value, degrees, shift, scale, (shear_x, shear_y), *self._how)
+        move = _moved_by_pillow if self.by_pillow else moved
+        return move(value, degrees, shift, scale, (shear_x, shear_y), *self._how)
+
+
+def _moved_by_pillow(
+    value: Array,
+    degrees: float,
+    shift: tuple[float, float],
+    scale: float,
+    shear: tuple[float, float],
+    resample: Inter,
+    fill: tuple[int, ...],
+) -> Array:
+    """As `moved`, around a centre that is half a pixel further, as MindSpore has Pillow calculate."""
+    image = pillow("RandomAffine")
+    source = image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value)
+    first, second = (math.radians(degrees + angle) for angle in shear)
+    size = scale * math.cos(first - second)
+    rows = ((math.cos(first) / size, math.sin(first) / size), (-math.sin(second) / size, math.cos(second) / size))
+    centre = [side * 0.5 + 0.5 for side in source.size]
+    away = [-middle - move for middle, move in zip(centre, shift, strict=True)]
+    # Each row maps to where pixels come from, with its constant last.
+    matrix = [n for (a, b), c in zip(rows, centre, strict=True) for n in (a, b, a * away[0] + b * away[1] + c)]
+    colour = fill[0] if source.mode in ("L", "I", "F") else (fill * 3)[:3]
+    result = source.transform(source.size, image.Transform.AFFINE, matrix, _resampling(resample), fillcolor=colour)
+    return np.array(result).reshape(value.shape)
+
+
+def _resampling(interpolation: Inter) -> Any:
+    """Pillow's name of it."""
+    names = {Inter.NEAREST: "NEAREST", Inter.LINEAR: "BILINEAR"}
+    return pillow("Perspective").Resampling[names.get(interpolation, "BICUBIC")]
 
 
 def _ranges(name: str, value: Any, counts: tuple[int, ...], words: str) -> list[tuple[float, float]]:
@@ -344,15 +377,19 @@ def _ranges(name: str, value: Any, counts: tuple[int, ...], words: str) -> list[
 
 def _projection(start: Array, end: Array) -> Matrix:
     """(3, 3) that takes the four points `start` to the points `end`; the last element is 1."""
-    rows = []
-    for (x, y), (u, v) in zip(start, end, strict=True):
-        # Two linear equations per point, with the ninth coefficient fixed to 1.
-        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
     try:
-        solution = np.linalg.solve(np.array(rows, np.float64), end.ravel())
+        solution = np.linalg.solve(*_equations(start, end))
     except np.linalg.LinAlgError as error:
         raise SporaxValueError(f"For 'Perspective', three points lie on a line: {start.tolist()}.") from error
     return np.append(solution, 1.0).reshape(3, 3)
+
+
+def _equations(start: Array, end: Array) -> tuple[Matrix, Array]:
+    """Matrix and right side of two linear equations per point, with the ninth coefficient fixed to 1."""
+    rows = []
+    for (x, y), (u, v) in zip(start, end, strict=True):
+        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
+    return np.array(rows, np.float64), end.ravel()
 
 
 def _points(where: str, name: str, points: Any) -> Array:
@@ -369,7 +406,7 @@ def _points(where: str, name: str, points: Any) -> Array:
     return np.array(rows, np.float64)
 
 
-class Perspective(OneToOne):
+class Perspective(ByPillow, OneToOne):
     """An image seen from another angle."""
 
     start_points: Any = argument(_points, "four corners (x, y) in the image.")
@@ -382,6 +419,9 @@ class Perspective(OneToOne):
 
     def _one(self, value: Array) -> Array:
         check_image("Perspective", value)
+        if self.by_pillow:
+            back = np.linalg.lstsq(*_equations(self.end_points, self.start_points), rcond=None)[0]
+            return _seen_by_pillow(value, back, self.interpolation)
         height, width = sides(value)
         # Homogeneous coordinates of all pixels.
         grid = np.stack(np.broadcast_arrays(np.arange(width), np.arange(height)[:, None], 1.0), -1)
@@ -395,6 +435,17 @@ class Perspective(OneToOne):
         image = value[..., None] if value.ndim == 2 else value
         blank = np.zeros(image.shape[-1], image.dtype)
         return _picked(image, source, blank, self.interpolation).reshape(value.shape)
+
+
+def _seen_by_pillow(value: Array, back: Array, interpolation: Inter) -> Array:
+    """The image whose pixels come from where the projection `back` says."""
+    image = pillow("Perspective")
+    # Pillow wants (H, W) for gray.
+    source = image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value)
+    # Eight coefficients; the ninth is 1 in Pillow as well.
+    coefficients = back.ravel()[:8].tolist()
+    result = source.transform(source.size, image.Transform.PERSPECTIVE, coefficients, _resampling(interpolation))
+    return np.array(result).reshape(value.shape)
 
 
 class RandomPerspective(RandomTransform):
@@ -430,11 +481,4 @@ class RandomPerspective(RandomTransform):
     def _apply(self, value: Array, choice: Array | None) -> Array:
         if choice is None:
             return value
-        image = pillow("RandomPerspective")
-        kind = {Inter.NEAREST: "NEAREST", Inter.LINEAR: "BILINEAR"}.get(self.interpolation, "BICUBIC")
-        # Pillow wants (H, W) for gray.
-        source = image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value)
-        method = image.Transform.PERSPECTIVE
-        # Eight coefficients; the ninth is 1 in Pillow as well.
-        result = source.transform(source.size, method, choice.ravel()[:8].tolist(), image.Resampling[kind])
-        return np.array(result).reshape(value.shape)
+        return _seen_by_pillow(value, choice, self.interpolation)
