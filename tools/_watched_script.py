@@ -79,6 +79,7 @@ FIXED: dict[str, Callable[..., Any]] = {
     "RandomHorizontalFlip": lambda *_, **__: same,
     "RandomVerticalFlip": lambda *_, **__: same,
     "RandomColorAdjust": lambda *_, **__: same,
+    "CutOut": lambda *_, **__: same,
 }
 
 

@@ -93,7 +93,6 @@ FACTS: dict[str, tuple[str, ...]] = {
         "ops.matmul(F(2,3),F(2,3))",
         "F(2,3)@F(2,3)",
         "ops.Squeeze(0)(F(2,3))",
-        "ops.squeeze(F(2,3),0)",
         "ops.ReduceSum()(F(2,3),(0,0))",
         "ops.dropout(F(2),p=2.)",
         "ops.Flatten()(Tensor(1.))",

@@ -50,7 +50,7 @@ def test_methods_with_words_of_their_own():
     assert x.new_zeros((2,)).tolist() == [0, 0] and x.new_ones((1,), dtype=ms.int32).dtype == ms.int32
     assert x.new_full((1,), 3).dtype == ms.float32
     assert x.mT.shape == (2, 1) and x.contiguous() is x and x.is_contiguous() and x.is_signed()
-    assert x.argmin_with_value(1)[0].tolist() == [0]
+    assert x.argmin_with_value(1)[1].tolist() == [0]
     assert x.zero_().tolist() == [[0, 0]] and x.fill_(4).tolist() == [[4, 4]]
     assert x.copy_(Tensor([7])).tolist() == [[7, 7]] and x.dtype == ms.float32
 

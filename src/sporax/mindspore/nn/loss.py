@@ -66,6 +66,11 @@ class LossBase(Cell):
         reduce = self.reduce_mean if self.reduction == "mean" else self.reduce_sum
         return reduce(weighted, self.get_axis(weighted))
 
+    def _in_dtype_of(self, x: Tensor) -> Tensor:
+        """`x` reduced as `get_loss` does it, in its own dtype: integers are rounded towards 0, as in MindSpore."""
+        loss = self.get_loss(x)
+        return loss if loss.dtype == x.dtype else loss.astype(x.dtype)
+
 
 def same_shape(name: str, logits: Tensor, labels: Tensor) -> None:
     """Raise SporaxValueError unless both are Tensors of one shape."""
@@ -88,7 +93,7 @@ class MSELoss(LossBase):
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`logits` and `labels` of shapes that broadcast."""
         argument_is_tensor("MSELoss", logits=logits, labels=labels)
-        return self.get_loss(ops.square(logits - labels))
+        return self._in_dtype_of(ops.square(logits - labels))
 
 
 class L1Loss(LossBase):
@@ -97,7 +102,7 @@ class L1Loss(LossBase):
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`logits` and `labels` of shapes that broadcast."""
         argument_is_tensor(type(self).__name__, logits=logits, labels=labels)
-        return self.get_loss(ops.abs(logits - labels))
+        return self._in_dtype_of(ops.abs(logits - labels))
 
 
 class L1LossExt(LossBase):

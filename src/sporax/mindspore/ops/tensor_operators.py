@@ -201,13 +201,15 @@ _extreme("min", reduction.min, reduction.reduce_min, "Smallest elements over `ax
 
 
 def _argmax_with_value(self: Tensor, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
-    """Position and value of the first largest element along `axis`."""
-    return reduction._argmax_with_value(self, axis, keep_dims)
+    """Value and position of the first largest element along `axis`; the operator has them the other way round."""
+    position, value = reduction._argmax_with_value(self, axis, keep_dims)
+    return value, position
 
 
 def _argmin_with_value(self: Tensor, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
-    """Position and value of the first smallest element along `axis`."""
-    return reduction._argmin_with_value(self, axis, keep_dims)
+    """Value and position of the first smallest element along `axis`, as `argmax_with_value`."""
+    position, value = reduction._argmin_with_value(self, axis, keep_dims)
+    return value, position
 
 
 def _select(self: Tensor, condition: Any, y: Any) -> Tensor:

@@ -117,7 +117,7 @@ ERRORS = [
     (lambda: ops.transpose(F, (0,)), ValueError, "all 2 dimensions"),
     (lambda: ops.transpose(F, (0, 0)), ValueError, "twice"),
     (lambda: ops.expand_dims(F, 3), ValueError, r"\[-3, 3\), but got 3"),
-    (lambda: ops.squeeze(F, 0), ValueError, r"dim 0 must be of size 1, but the shape is \(2, 3\)"),
+    (lambda: ops.Squeeze(0)(F), ValueError, r"dim 0 must be of size 1, but the shape is \(2, 3\)"),
     (lambda: ops.Flatten()(ms.Tensor(1.0)), ValueError, "at least one dimension"),
     (lambda: ops.flatten(F, start_dim=1, end_dim=0), ValueError, "must not be after"),
     (lambda: ops.flatten(F, "Z"), ValueError, r"'order' must be one of \('C', 'F'\), but got 'Z'"),

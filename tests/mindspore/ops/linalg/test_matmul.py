@@ -50,7 +50,7 @@ ERRORS = [
     (lambda: ops.matmul(F, ms.Tensor(1.0)), ValueError, "need a dimension"),
     (lambda: ops.matmul(ops.ones((2, 1, 2)), ops.ones((3, 2, 1))), ValueError, "leading dims must broadcast"),
     (lambda: ops.BatchMatMul()(F[0], F), ValueError, "at least 2 dimensions"),
-    (lambda: ops.bmm(F, F), ValueError, "3 dimensions"),
+    (lambda: ops.bmm(F[0], F), ValueError, "2 or 3 dimensions"),
     (lambda: ops.dense(F, F.T), ValueError, r"\(2, 3\) and \(3, 2\)"),
     (lambda: ops.dense(F, F, F[0]), ValueError, r"'bias' must have shape \(2,\).*\(3,\)"),
     (lambda: ops.bias_add(F, F[:, 0]), ValueError, r"\(2, 3\) and \(2,\)"),

@@ -86,7 +86,7 @@ def test_nan_is_its_own_median():
     [
         (lambda: ops.amax(Tensor(A), where=Tensor(A > 0)), ValueError, "'initial' must be given"),
         (lambda: ops.bincount(Tensor([-1])), ValueError, "not be negative"),
-        (lambda: ops.bincount(Tensor([1.0])), TypeError, "integers"),
+        (lambda: ops.bincount(Tensor([-1.0])), ValueError, "must not be negative"),
         (lambda: ops.cummax(Tensor(A), 2), ValueError, "axis"),
         (lambda: ops.histc(Tensor(A), 0), ValueError, "'bins' must be > 0"),
         (lambda: ops.median(Tensor(np.zeros((0,)))), ValueError, "must not be empty"),

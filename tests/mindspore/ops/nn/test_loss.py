@@ -110,7 +110,7 @@ ERRORS = [
     (lambda: ops.SoftmaxCrossEntropyWithLogits()(X, Y), TypeError, "'logits': Float32, 'labels': Int64"),
     (lambda: ops.SparseSoftmaxCrossEntropyWithLogits()(X, Y[:1]), ValueError, r"\(2,\), one for each sample, but got \(1,\)"),
     (lambda: ops.mse_loss(X, X[:, :2]), ValueError, "need to broadcast"),
-    (lambda: ops.mse_loss(Y, Y), TypeError, "floating point, but got Int64"),
+    (lambda: ops.mse_loss(Y > 0, Y > 0), TypeError, "a number type, but got Bool"),
 ]  # fmt: skip
 
 

@@ -42,6 +42,14 @@ def floating(operator: str, **arrays: jax.Array) -> None:
             raise SporaxTypeError.must(operator, f"the dtype of '{name}'", "be floating point", from_numpy(array.dtype))
 
 
+def numeric(operator: str, **arrays: jax.Array) -> None:
+    """Raise SporaxTypeError where an array holds bools."""
+    tensor(operator, **arrays)
+    for name, array in arrays.items():
+        if array.dtype == np.bool_:
+            raise SporaxTypeError.must(operator, f"the dtype of '{name}'", "be a number type", from_numpy(array.dtype))
+
+
 def integral(operator: str, **arrays: jax.Array) -> None:
     """Raise SporaxTypeError unless every array is of an integer dtype."""
     tensor(operator, **arrays)
@@ -88,6 +96,7 @@ Float = Annotated[jax.Array, floating]
 Float1 = Annotated[jax.Array, _of_rank(1, floating)]
 Float2 = Annotated[jax.Array, _of_rank(2, floating)]
 Float3 = Annotated[jax.Array, _of_rank(3, floating)]
+Number = Annotated[jax.Array, numeric]
 Int = Annotated[jax.Array, integral]
 Int1 = Annotated[jax.Array, _of_rank(1, integral)]
 Rank1 = Annotated[jax.Array, _of_rank(1)]

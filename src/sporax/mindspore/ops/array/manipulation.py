@@ -79,19 +79,22 @@ def unsqueeze(input: Array, dim: int) -> Array:
 
 @operator(function="squeeze", method="squeeze", mint="squeeze(dim=axis)")
 def squeeze(input: Array, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Without the dimensions of size 1: those of `axis`, or all of them when it is None or empty.
+    """Without the dimensions of size 1: those among `axis`, or all of them when it is None or empty."""
+    where = check.axes("squeeze", axis, input.ndim)
+    return jnp.squeeze(input, None if where is None else tuple(dim for dim in where if input.shape[dim] == 1))
+
+
+@operator("Squeeze", function="", method="", mint="")
+def _squeeze_primitive(input: Array, axis: int | tuple[int, ...] = ()) -> Array:
+    """Without the dimensions `axis`, or all of size 1 when it is empty.
 
     Raises:
         SporaxValueError: a dimension of `axis` is not of size 1.
     """
-    where = check.axes("Squeeze", axis, input.ndim)
-    for dim in where or ():
+    for dim in check.axes("Squeeze", axis, input.ndim) or ():
         if input.shape[dim] != 1:
             raise SporaxValueError(f"For 'Squeeze', dim {dim} must be of size 1, but the shape is {input.shape}.")
-    return jnp.squeeze(input, where)
-
-
-other_form(squeeze, "Squeeze", axis=())
+    return squeeze.kernel(input, axis)
 
 
 @operator("Flatten", function="", dims=FOLLOWS)

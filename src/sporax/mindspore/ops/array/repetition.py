@@ -55,9 +55,7 @@ def block_diag(*inputs: Array) -> Array:
 @operator(function="cartesian_prod")
 def cartesian_prod(*inputs: Array) -> Array:
     """All combinations of one element of each vector, one a row."""
-    grids = jnp.meshgrid(*inputs, indexing="ij")
-    # A single vector is its own product, and stays a vector.
-    return jnp.stack([grid.reshape(-1) for grid in grids], -1) if len(inputs) > 1 else inputs[0]
+    return jnp.stack([grid.reshape(-1) for grid in jnp.meshgrid(*inputs, indexing="ij")], -1)
 
 
 @operator(function="combinations")

@@ -430,6 +430,7 @@ def slice_scatter(
 @operator(function="diagonal_scatter", method="diagonal_scatter")
 def diagonal_scatter(input: Array, src: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
     """`input` with `src` as a diagonal in the plane of two dims; the diagonal's dim is the last one of `src`."""
+    input, src = promote.pair("diagonal_scatter", input, src)
     first, second = check.axis("diagonal_scatter", dim1, input.ndim), check.axis("diagonal_scatter", dim2, input.ndim)
     planes = jnp.moveaxis(input, (first, second), (-2, -1))
     count = max(min(planes.shape[-2] - max(-offset, 0), planes.shape[-1] - max(offset, 0)), 0)

@@ -191,20 +191,22 @@ def _search_sorted_primitive(
 
 @operator(function="", method="searchsorted")
 def _searchsorted_method(input: Array, v: Array, side: str = "left", sorter: Array | None = None) -> Array:
-    """Where the elements of `v` would have to be put into this sorted vector; see `ops.searchsorted`."""
+    """Where (int32) the elements of `v` would have to be put into this sorted vector; see `ops.searchsorted`."""
     check.one_of("searchsorted", side, ("left", "right"), "side")
-    return searchsorted.kernel(input, v, right=side == "right", sorter=sorter)
+    return searchsorted.kernel(input, v, out_int32=True, right=side == "right", sorter=sorter)
 
 
 @operator(function="bucketize")
-def bucketize(input: check.One, boundaries: tuple[float, ...], *, right: bool = False) -> Array:
+def bucketize(input: check.One, boundaries: Any, *, right: bool = False) -> Array:
     """The number (int32) of the interval each element falls into.
 
     Args:
         input: tensor.
-        boundaries: ascending numbers.
+        boundaries: ascending numbers, a list or a Tensor.
         right: False: ``boundaries[i - 1] < x <= boundaries[i]``; True: the left end is included, the right one not.
     """
+    if isinstance(boundaries, jax.Array):
+        return searchsorted.kernel(boundaries, input, out_int32=True, right=right)
     check_type("bucketize", "boundaries", boundaries, "a list", tuple)
     # float32, as MindSpore's boundaries.
     edges = jnp.asarray(np.asarray(boundaries, np.float32))

@@ -14,6 +14,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.operator import Array, operator
 
 
@@ -28,6 +29,11 @@ def _matrices(name: str, square: bool = False, **arrays: Array) -> None:
             )
 
 
+def _wide(*arrays: Array) -> list[Array]:
+    """Arrays as LAPACK takes them: half precision as float32."""
+    return [array.astype(jnp.promote_types(array.dtype, jnp.float32)) for array in arrays]
+
+
 def _turned(array: Array, turn: bool) -> Array:
     # The conjugate transpose, which is the transpose of real matrices.
     return jnp.conj(jnp.swapaxes(array, -1, -2)) if turn else array
@@ -39,7 +45,7 @@ def matrix_solve(matrix: Array, rhs: Array, adjoint: bool = False) -> Array:
     _matrices("MatrixSolve", square=True, matrix=matrix)
     _matrices("MatrixSolve", rhs=rhs)
     check.same_dtype("MatrixSolve", matrix=matrix, rhs=rhs)
-    return jnp.linalg.solve(_turned(matrix, adjoint), rhs)
+    return jnp.linalg.solve(*_wide(_turned(matrix, adjoint), rhs)).astype(rhs.dtype)
 
 
 @operator("MatrixTriangularSolve", function="")
@@ -78,7 +84,8 @@ def lstsq(input: Array, A: Array) -> Array:  # noqa: N803 - MindSpore's name
             f"For 'lstsq', 'input' and 'A' must have as many rows as each other, but got {input.shape} and {A.shape}."
         )
     # By the pseudo-inverse, which also serves matrices without full rank and has a gradient.
-    return jnp.linalg.pinv(input) @ targets
+    wide, ends = _wide(input, targets)
+    return (jnp.linalg.pinv(wide) @ ends).astype(targets.dtype)
 
 
 @operator("MatrixInverse", function="", mint="")
@@ -149,8 +156,8 @@ def cholesky_solve(input: Array, input2: Array, upper: bool = False) -> Array:
 def _qr_primitive(x: Array, full_matrices: bool = False) -> tuple[Array, Array]:
     """An orthogonal and an upper triangular matrix whose product is `x`."""
     _matrices("Qr", x=x)
-    q, r = jnp.linalg.qr(x, mode="complete" if full_matrices else "reduced")
-    return q, r
+    q, r = jnp.linalg.qr(*_wide(x), mode="complete" if full_matrices else "reduced")
+    return q.astype(x.dtype), r.astype(x.dtype)
 
 
 @operator(function="qr", mint="qr")
@@ -196,7 +203,7 @@ def eig(A: Array) -> tuple[Array, Array]:  # noqa: N803 - MindSpore's name
 def _determinant(name: str, own: str, method: str) -> Any:
     def kernel(input: Array) -> Array:
         _matrices(name, square=True, input=input)
-        return jnp.linalg.det(input)
+        return jnp.linalg.det(*_wide(input)).astype(input.dtype)
 
     kernel.__name__, kernel.__doc__ = own, "Determinants of square matrices."
     return operator(name if name[0].isupper() else None, function=own, method=method)(kernel)
@@ -209,8 +216,9 @@ _determinant("det", "det", "det")
 def _log_determinant(name: str, own: str) -> Any:
     def kernel(input: Array) -> tuple[Array, Array]:
         _matrices(name, square=True, input=input)
-        sign, logarithm = jnp.linalg.slogdet(input)
-        return sign, logarithm
+        sign, logarithm = jnp.linalg.slogdet(*_wide(input))
+        is_half = input.dtype.itemsize == 2
+        return (sign.astype(input.dtype), logarithm.astype(input.dtype)) if is_half else (sign, logarithm)
 
     kernel.__name__, kernel.__doc__ = own, "Signs of the determinants and logarithms of their absolute values."
     return operator(name if name[0].isupper() else None, function=own, method=own)(kernel)
@@ -224,7 +232,8 @@ _log_determinant("slogdet", "slogdet")
 def logdet(input: Array) -> Array:
     """Logarithms of determinants; NaN where one is negative."""
     _matrices("logdet", square=True, input=input)
-    sign, logarithm = jnp.linalg.slogdet(input)
+    sign, logarithm = jnp.linalg.slogdet(*_wide(input))
+    logarithm = logarithm.astype(input.dtype) if input.dtype.itemsize == 2 else logarithm
     # A negative determinant has no real logarithm.
     return jnp.where(sign < 0, jnp.asarray(np.nan, logarithm.dtype), logarithm)
 
@@ -232,8 +241,11 @@ def logdet(input: Array) -> Array:
 @operator("MatrixPower", function="matrix_power", method="matrix_power")
 def matrix_power(input: Array, n: int) -> Array:
     """`input` times itself `n` times; of the inverse for negative `n`."""
-    _matrices("MatrixPower", square=True, input=input)
+    check.numeric("MatrixPower", input=input)
+    _matrices("MatrixPower", square=True, input=promote.inexact(input))
     check_type("MatrixPower", "n", n, "an int", int, takes_bool=False)
+    integral = not jnp.issubdtype(input.dtype, jnp.inexact)
+    SporaxValueError.raise_if(integral and n < 0, "MatrixPower", "n", "not be negative for integers", n)
     return jnp.linalg.matrix_power(input, n)
 
 
@@ -255,7 +267,8 @@ def trace(input: check.One) -> Array:
 def _trace_method(input: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
     """Sum of a diagonal in the plane of two dimensions."""
     # Converted before summing, so that sums do not overflow.
-    values = input if dtype is None else input.astype(dtype.np_dtype)
+    integral = not jnp.issubdtype(input.dtype, jnp.inexact)
+    values = input.astype(dtype.np_dtype if dtype is not None else jnp.int64 if integral else input.dtype)
     return jnp.trace(values, offset, axis1, axis2).astype(values.dtype)
 
 
@@ -274,7 +287,7 @@ def adjoint(x: Array) -> Array:
 @operator(function="vander")
 def vander(x: check.Rank1, N: int | None = None) -> Array:  # noqa: N803 - MindSpore's name
     """Powers of the elements of a vector in columns, from `N` - 1 down to 0."""
-    return jnp.vander(x, N)
+    return jnp.vander(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.int64), N)
 
 
 @operator("MatrixBandPart()", function="matrix_band_part")
@@ -298,9 +311,9 @@ def _matrix(name: str, **arrays: Array) -> None:
 def geqrf(input: Array) -> tuple[Array, Array]:
     """The QR factorisation of matrices (…, m, n), packed: R above the reflections (…, m, n), and their factors tau (…, k)."""
     _matrix("geqrf", input=input)
-    packed, tau = jnp.linalg.qr(input, mode="raw")
+    packed, tau = jnp.linalg.qr(*_wide(input), mode="raw")
     # LAPACK's column-major result, transposed back.
-    return jnp.swapaxes(packed, -1, -2), tau
+    return jnp.swapaxes(packed, -1, -2).astype(input.dtype), tau.astype(input.dtype)
 
 
 @operator("Orgqr()", function="orgqr", method="orgqr")

@@ -263,7 +263,8 @@ def _scaled_to_norm(x: Array, max_norm: float, norm_type: float, how: str) -> An
     # MindSpore's two functions differ in how they avoid a division by 0.
     ratio = max_norm / jnp.maximum(total, max_norm) if how == "global" else max_norm / (total + 1e-6)
     scale = jnp.minimum(ratio, 1)
-    return *(tensor * scale.astype(tensor.dtype) for tensor in x), total
+    # Integers become float32.
+    return *(promote.inexact(tensor) * scale.astype(promote.inexact(tensor).dtype) for tensor in x), total
 
 
 def _as_tensors(name: str, x: Any) -> tuple[Any, ...]:

@@ -80,7 +80,6 @@ def inner(input: Array, other: Array) -> Array:
 @operator(function="outer", method="outer", mint="outer", dims="n, m")
 def outer(input: check.One, vec2: check.One) -> Array:
     """Products of all pairs of elements of two vectors, (n,) and (m,) giving (n, m)."""
-    check.rank("outer", 1, input=input, vec2=vec2)
     return jnp.outer(input, vec2)
 
 
@@ -95,6 +94,9 @@ def ger(input: check.Float, vec2: check.Float) -> Array:
 @operator(function="kron")
 def kron(input: check.One, other: check.One) -> Array:
     """Kronecker product: every element of `input` times all of `other`."""
+    both_bool = input.dtype == other.dtype == jnp.bool_
+    if both_bool:
+        return jnp.kron(input.astype(jnp.uint8), other.astype(jnp.uint8)).astype(jnp.bool_)
     return jnp.kron(input, other)
 
 
@@ -321,8 +323,9 @@ def matmul(input: Array, other: Array) -> Array:
 
 
 @operator(function="bmm", method="bmm", mint="bmm(input=input_x)", dims=Product())
-def bmm(input_x: check.Rank3, mat2: check.Rank3) -> Array:
-    """Product of the matrices in two three-dimensional tensors."""
+def bmm(input_x: check.One, mat2: check.One) -> Array:
+    """Product of the matrices in two three-dimensional tensors, or of two matrices."""
+    check.rank("bmm", (2, 3), input_x=input_x, mat2=mat2)
     return _batch_matmul.kernel(input_x, mat2)
 
 

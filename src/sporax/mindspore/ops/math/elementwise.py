@@ -122,8 +122,18 @@ def pow(input: Operand, exponent: Array | float | bool) -> Array:
         base = jnp.asarray(input, dtype)
         integral = isinstance(exponent, int) and not isinstance(exponent, bool)
         # Small whole powers become products, which are exact and have simple gradients.
+        if integral and exponent < 0 and jnp.issubdtype(dtype, jnp.integer):
+            return _integer_power(base, jnp.asarray(exponent, dtype))
         return jax.lax.integer_pow(base, int(exponent)) if integral and exponent >= 0 else jnp.power(base, exponent)
-    return jnp.power(*_operands("Pow", input, exponent))
+    base, power = _operands("Pow", input, exponent)
+    return (_integer_power if jnp.issubdtype(base.dtype, jnp.signedinteger) else jnp.power)(base, power)
+
+
+def _integer_power(base: Array, exponent: Array) -> Array:
+    """Powers of integers; those with a negative exponent are rounded towards 0."""
+    odd = jnp.where(exponent % 2 == 0, 1, -1)
+    inverse = jnp.where(base == 1, 1, jnp.where(base == -1, odd, 0)).astype(base.dtype)
+    return jnp.where(exponent < 0, inverse, jnp.power(base, jnp.maximum(exponent, 0)))
 
 
 @operator("Maximum", method="maximum", mint="maximum")

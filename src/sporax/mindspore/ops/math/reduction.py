@@ -68,10 +68,11 @@ def reduce_sum(x: Array, axis: Axes = (), keep_dims: bool = False, skip_mode: bo
 
 
 def _wide(x: Array, dtype: DType | None) -> Array:
-    """`x` as it is summed: in `dtype`, else bools and signed integers in 64 bits."""
+    """`x` as it is summed: in `dtype`, else bools, bytes and signed integers in 64 bits."""
     if dtype is not None:
         return x.astype(dtype.np_dtype)
-    return x.astype(jnp.int64) if x.dtype == np.bool_ or jnp.issubdtype(x.dtype, jnp.signedinteger) else x
+    is_narrow = x.dtype in (np.bool_, np.uint8)
+    return x.astype(jnp.int64) if is_narrow or jnp.issubdtype(x.dtype, jnp.signedinteger) else x
 
 
 @operator(function="sum", mint="sum")

@@ -48,6 +48,11 @@ def _truncate_mod(left: Array, right: Array) -> Array:
     return jax.lax.rem(*jnp.broadcast_arrays(left, right))
 
 
+def _step(array: Array, at_zero: Array) -> Array:
+    # JAX makes floats of integers.
+    return jnp.heaviside(array, at_zero).astype(array.dtype)
+
+
 def _ldexp(left: Array, right: Array) -> Array:
     return left * jnp.exp2(right)
 
@@ -75,7 +80,7 @@ _BINARY: tuple[tuple[str | None, Callable[..., Array], str, tuple[str, ...], Any
     ("Hypot", jnp.hypot, "hypot", _PAIR, inexact, "hypot", "", "Length of the hypotenuse over two legs."),
     ("Gcd", jnp.gcd, "gcd", _PAIR, integral, "gcd", "gcd", "Greatest common divisor."),
     ("Lcm", jnp.lcm, "lcm", _PAIR, integral, "lcm", "", "Least common multiple."),
-    ("Heaviside", jnp.heaviside, "heaviside", ("input", "values"), inexact, "heaviside", "",
+    ("Heaviside", _step, "heaviside", ("input", "values"), same, "heaviside", "",
      "0 for negative input, 1 for positive, `values` at 0."),
     ("NextAfter", jnp.nextafter, "nextafter", _PAIR, inexact, "nextafter", "",
      "The next number the dtype has after `input` towards `other`."),
@@ -109,7 +114,7 @@ def _sgn(array: Array) -> Array:
 
 
 def _frac(array: Array) -> Array:
-    return array - jnp.trunc(array)
+    return array - jnp.trunc(array) if jnp.issubdtype(array.dtype, jnp.inexact) else jnp.zeros_like(array)
 
 
 def _population_count(array: Array) -> Array:
@@ -121,7 +126,7 @@ _UNARY: tuple[tuple[str | None, Callable[..., Array], str, tuple[str, ...], Any,
     ("Invert", jnp.bitwise_not, "invert", ("x",), integral, "invert", "", "All bits flipped."),
     (None, jnp.bitwise_not, "", ("input",), integral, "bitwise_not", "bitwise_not", "All bits flipped."),
     (None, _sgn, "sgn", ("input",), same, "sgn", "", "Sign; of a complex number its direction."),
-    (None, _frac, "frac", ("x",), inexact, "frac", "frac(input=x)", "What follows the decimal point."),
+    (None, _frac, "frac", ("x",), same, "frac", "frac(input=x)", "What follows the decimal point."),
     (None, jnp.signbit, "signbit", ("input",), inexact, "signbit", "", "Whether the sign bit is set."),
     (None, jnp.isposinf, "isposinf", ("input",), inexact, "isposinf", "", "Whether elements are +inf."),
     (None, jnp.isneginf, "isneginf", ("input",), inexact, "isneginf", "isneginf", "Whether elements are -inf."),

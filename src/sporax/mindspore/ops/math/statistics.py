@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check, extremes
@@ -156,12 +156,13 @@ def _ignoring_nan(name: str, function: Callable[..., Array], doc: str, own: str,
 
 
 def _nansum(values: Array, **settings: Any) -> Array:
-    # Integers keep their dtype, as in MindSpore; `mint` adds in 64 bits.
+    # Integers keep their dtype, as in MindSpore.
     return jnp.nansum(values, **settings, dtype=None if values.dtype == jnp.bool_ else values.dtype)
 
 
-nansum = _ignoring_nan("nansum", _nansum, "Sum over `axis` of what is not NaN.", "nansum")
-_ignoring_nan("nansum", jnp.nansum, "Sum over `axis` of what is not NaN.", "", "nansum(dim=axis, keepdim=keepdims)")
+nansum = _ignoring_nan(
+    "nansum", _nansum, "Sum over `axis` of what is not NaN.", "nansum", "nansum(dim=axis, keepdim=keepdims)"
+)
 nanmean = _ignoring_nan("nanmean", jnp.nanmean, "Mean over `axis` of what is not NaN.", "nanmean")
 
 
@@ -204,7 +205,10 @@ def cov(input: Array, *, correction: int = 1, fweights: Array | None = None, awe
         aweights: how much each observation counts.
     """
     check.rank("cov", (0, 1, 2), input=input)
-    return jnp.cov(jnp.atleast_1d(promote.inexact(input)), ddof=correction, fweights=fweights, aweights=aweights)
+    values = jnp.atleast_1d(promote.inexact(input))
+    # Half precision gives float32, as in MindSpore.
+    values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
+    return jnp.cov(values, ddof=correction, fweights=fweights, aweights=aweights)
 
 
 @operator(function="count_nonzero", method="count_nonzero(dim=axis)")
@@ -230,7 +234,9 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
         raise SporaxValueError(f"For 'bincount', 'input' must be a vector, but its shape is {input.shape}.")
     values = input.asnumpy()
     if values.dtype.kind not in "iu":
-        raise SporaxTypeError(f"For 'bincount', 'input' must hold integers, but its dtype is {input.dtype}.")
+        # MindSpore rounds towards 0.
+        values = values.real.astype(np.int64)
+        input = input.astype(dtypes.int64)
     if values.size and values.min() < 0:
         raise SporaxValueError(f"For 'bincount', 'input' must not be negative, but holds {values.min()}.")
     size = max(int(minlength), int(values.max()) + 1 if values.size else 0)
@@ -253,7 +259,7 @@ def _weighed(input: Array, weights: Array, size: int) -> Array:
 def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> Array:
     """Number of elements in each of `bins` equal intervals of [min, max], or of the input's range when both are 0.
 
-    Elements outside count for nothing; the last interval includes `max`. The dtype stays.
+    Elements outside count for nothing; the last interval includes `max`. The dtype stays; of float16 it is float32.
     """
     check.tensor("histc", input=input)
     if bins <= 0 or min > max:
@@ -265,7 +271,8 @@ def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> 
     low, high = jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
     cell = jnp.clip(jnp.floor((values - low) / (high - low) * bins), 0, bins - 1).astype(jnp.int32)
     inside = (values >= low) & (values <= high)
-    return jnp.zeros((bins,), input.dtype).at[cell].add(inside.astype(input.dtype))
+    counts = jnp.zeros((bins,), jnp.float32).at[cell].add(inside.astype(jnp.float32))
+    return counts if input.dtype == np.float16 else counts.astype(input.dtype)
 
 
 other_form(histc, mint="histc", min=0, max=0)

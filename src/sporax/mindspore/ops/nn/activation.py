@@ -6,6 +6,7 @@ one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -131,7 +132,10 @@ def _leaky(name: str, input: Array, slope: float) -> Array:
 @operator("LeakyReLU", function="leaky_relu")
 def leaky_relu(input: Array, alpha: float = 0.2) -> Array:
     """The input where it is positive, `alpha` times the input elsewhere."""
-    return _leaky("LeakyReLU", input, alpha)
+    if jnp.issubdtype(input.dtype, jnp.inexact):
+        return _leaky("LeakyReLU", input, alpha)
+    # Integers are rounded towards 0, as by MindSpore's kernel for the CPU.
+    return _leaky("LeakyReLU", input.astype(jnp.float32), alpha).astype(input.dtype)
 
 
 @operator(function="", mint="nn.functional.leaky_relu")
@@ -198,10 +202,32 @@ def _fast_gelu(x: Array) -> Array:
 _floats: Convert = _floating
 
 
+def _rounded_to_integers(compute: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """`compute`, of which integers get the result rounded towards 0, as from MindSpore's kernels for the CPU."""
+
+    def kernel(x: Array) -> Array:
+        return compute(x) if jnp.issubdtype(x.dtype, jnp.inexact) else compute(x.astype(jnp.float32)).astype(x.dtype)
+
+    return kernel
+
+
+def _signed(name: str, value: Any) -> Array:
+    """Floats and signed integers as they are."""
+    return value if jnp.issubdtype(value.dtype, jnp.signedinteger) else _floating(name, value)
+
+
+def _numbers(name: str, value: Any) -> Array:
+    """Floats, and integers as float32."""
+    check.numeric(name, input=value)
+    return promote.inexact(value)
+
+
 # primitive, function on arrays, function's name, parameter, mint, what it computes
 for _primitive, _compute, _own, _parameter, _mint, _doc in (
-    ("HSigmoid", _hard_sigmoid, "hardsigmoid", "input", "nn.functional.hardsigmoid", "x / 6 + 1/2 limited to [0, 1]."),
-    ("HSwish", _hard_swish, "hardswish", "input", "nn.functional.hardswish", "x times its hard sigmoid."),
+    ("HSigmoid", _rounded_to_integers(_hard_sigmoid), "hardsigmoid", "input", "nn.functional.hardsigmoid",
+     "x / 6 + 1/2 limited to [0, 1]; integers are rounded towards 0."),
+    ("HSwish", _rounded_to_integers(_hard_swish), "hardswish", "input", "nn.functional.hardswish",
+     "x times its hard sigmoid; integers are rounded towards 0."),
     ("Mish", jax.nn.mish, "mish", "x", "nn.functional.mish(input=x)", "x · tanh(log(1 + exp(x))) (Misra 2019)."),
     ("SeLU", jax.nn.selu, "selu", "input_x", "nn.functional.selu(input=input_x)",
      "1.0507 · (x where positive, else 1.6733 · (exp(x) - 1)) (Klambauer et al. 2017)."),
@@ -210,7 +236,8 @@ for _primitive, _compute, _own, _parameter, _mint, _doc in (
     (None, _tanh_shrink, "tanhshrink", "input", "nn.functional.tanhshrink", "x - tanh(x)."),
     ("FastGeLU", _fast_gelu, "fast_gelu", "x", "", "x · sigmoid(1.702 · x), near to the Gaussian error linear unit."),
 ):  # fmt: skip
-    pointwise(_primitive, _compute, _doc, function=_own, parameters=(_parameter,), convert=_floats, mint=_mint)
+    _convert = _signed if _primitive in ("HSigmoid", "HSwish") else _numbers if _own == "tanhshrink" else _floats
+    pointwise(_primitive, _compute, _doc, function=_own, parameters=(_parameter,), convert=_convert, mint=_mint)
 
 
 def _shrunk(name: str, x: Array, lambd: float, soft: bool) -> Array:
@@ -247,6 +274,10 @@ def celu(x: check.Float, alpha: float = 1.0) -> Array:
 @operator(function="hardtanh", mint="")
 def hardtanh(input: check.One, min_val: float = -1.0, max_val: float = 1.0) -> Array:
     """The input limited to [min_val, max_val]."""
+    if jnp.issubdtype(input.dtype, jnp.integer):
+        # A limit beyond what the dtype holds is no limit.
+        ends = jnp.iinfo(input.dtype)
+        min_val, max_val = (min(max(value, ends.min), ends.max) for value in (min_val, max_val))
     return extremes.limited(input, jnp.asarray(min_val, input.dtype), jnp.asarray(max_val, input.dtype))
 
 
@@ -306,10 +337,12 @@ def prelu(input: check.Float, weight: check.Float1) -> Array:
 @operator(function="")
 def _random_leaky_relu(input: Array, key: Array, lower: float, upper: float) -> Array:
     """The input where it is positive, a random slope in [lower, upper) times the input elsewhere."""
-    check.floating("rrelu", input=input)
+    if input.dtype not in (np.int32, np.int64):
+        check.floating("rrelu", input=input)
     # One slope per element, drawn with the operator's stream.
-    slope = jax.random.uniform(key, input.shape, input.dtype, lower, upper)
-    return jnp.where(input >= 0, input, slope * input)
+    slope = jax.random.uniform(key, input.shape, promote.inexact(input).dtype, lower, upper)
+    # For integers MindSpore rounds the slope to 0.
+    return jnp.where(input >= 0, input, (slope.astype(input.dtype) * input))
 
 
 @operator(function="rrelu", composed=True)

@@ -19,6 +19,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.check import ImageFormat, known, pair
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator
 from sporax.mindspore.ops.nn.window_dims import POOLING
@@ -69,7 +70,8 @@ def adaptive_max_pool2d(input: Array, output_size: Sizes, return_indices: bool =
 
 def _goal(name: str, x: Array, output_size: Any, dims: int) -> tuple[int, ...]:
     check.rank(name, (dims + 1, dims + 2), x=x)
-    check.floating(name, x=x)
+    # Volumes may hold integers in MindSpore.
+    (check.numeric if dims == 3 else check.floating)(name, x=x)
     goal = output_size if isinstance(output_size, tuple) else (output_size,) * dims
     if len(goal) != dims or any(size is not None and size < 1 for size in goal):
         raise SporaxValueError(f"For '{name}', 'output_size' must be ints >= 1 or None, but got {output_size}.")
@@ -77,7 +79,8 @@ def _goal(name: str, x: Array, output_size: Any, dims: int) -> tuple[int, ...]:
 
 
 def _adaptive_mean(name: str, x: Array, output_size: Any, dims: int) -> Array:
-    return _by_cells(x, _goal(name, x, output_size, dims), jnp.mean)
+    # Integers are rounded towards 0.
+    return _by_cells(promote.inexact(x), _goal(name, x, output_size, dims), jnp.mean).astype(x.dtype)
 
 
 def _with_positions(x: Array, goal: Sequence[int]) -> tuple[Array, Array]:

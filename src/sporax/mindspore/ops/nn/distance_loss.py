@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.ops._core import check, extremes
+from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import labels
 from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
 from sporax.mindspore.ops.linalg.norms import cosine_similarity, length
@@ -54,21 +55,21 @@ def smooth_l1_loss(input: Array, target: Array, beta: float = 1.0, reduction: Re
 
 
 @operator(function="huber_loss")
-def huber_loss(input: check.Float, target: check.Float, reduction: Reduction = "mean", delta: float = 1.0) -> Array:
+def huber_loss(input: check.Number, target: check.Number, reduction: Reduction = "mean", delta: float = 1.0) -> Array:
     """Half the squared difference where it is below `delta`, ``delta * (|difference| - delta / 2)`` elsewhere."""
     check.broadcast("huber_loss", input, target)
     SporaxValueError.raise_if(delta <= 0, "huber_loss", "delta", "be positive", delta)
-    gap = jnp.abs(input - target)
+    gap = jnp.abs(promote.inexact(input) - promote.inexact(target))
     return reduced(jnp.where(gap < delta, jnp.square(gap) / 2, delta * (gap - delta / 2)), reduction)
 
 
 @operator(function="margin_ranking_loss")
 def margin_ranking_loss(
-    input1: check.Float, input2: check.Float, target: Array, margin: float = 0.0, reduction: Reduction = "mean"
+    input1: check.Number, input2: check.Number, target: Array, margin: float = 0.0, reduction: Reduction = "mean"
 ) -> Array:
     """``max(0, -target * (input1 - input2) + margin)``; a target of 1 wants the first larger, -1 the second."""
     check.broadcast("margin_ranking_loss", input1, input2)
-    gaps = -target * (input1 - input2) + margin
+    gaps = promote.inexact(-target * (input1 - input2)) + margin
     return reduced(jnp.where(gaps < 0, jnp.zeros((), gaps.dtype), gaps), reduction)
 
 
@@ -209,17 +210,18 @@ def soft_margin_loss(input: Array, target: Array, reduction: Reduction = "mean")
 
 
 @operator(function="mse_loss")
-def mse_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
-    """Squared difference of two tensors, broadcast: its mean, its sum, or itself for ``"none"``."""
-    check_broadcast_pair("mse_loss", input, target)
-    return reduced(jnp.square(input - target), reduction)
+def mse_loss(input: check.Number, target: check.Number, reduction: Reduction = "mean") -> Array:
+    """Squared difference of two tensors, broadcast: its mean, its sum, or itself for ``"none"``. Integers give float32."""
+    check.broadcast("mse_loss", input, target)
+    return reduced(jnp.square(promote.inexact(input) - promote.inexact(target)), reduction)
 
 
 @operator(function="l1_loss")
-def l1_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
-    """Absolute difference of two tensors, broadcast: its mean, its sum, or itself for ``"none"``."""
-    check_broadcast_pair("l1_loss", input, target)
-    return reduced(extremes.magnitude(input - target), reduction)
+def l1_loss(input: check.Number, target: check.Number, reduction: Reduction = "mean") -> Array:
+    """Absolute difference of two tensors, broadcast: its mean, its sum, or itself for ``"none"``, in their dtype."""
+    check.broadcast("l1_loss", input, target)
+    gap = extremes.magnitude(input - target)
+    return reduced(gap, reduction).astype(gap.dtype)
 
 
 other_form(smooth_l1_loss, "SmoothL1Loss(beta, reduction)", "prediction=input target beta reduction")

@@ -17,6 +17,7 @@ import numpy as np
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import LAST, labels
 from sporax.mindspore.ops._core.operator import Array, operator, other_form
@@ -151,7 +152,7 @@ def _sparse_softmax_cross_entropy_with_logits(logits: check.Float2, labels: chec
 
 @operator(function="nll_loss", mint="nn.functional.nll_loss(input=inputs)", dims=labels)
 def nll_loss(
-    inputs: check.Float,
+    inputs: check.Number,
     target: check.Int,
     weight: Array | None = None,
     ignore_index: int = -100,
@@ -164,7 +165,8 @@ def nll_loss(
     expected = inputs.shape[:channel] + inputs.shape[channel + 1 :]
     SporaxValueError.raise_if(target.shape != expected, "nll_loss", "target", f"have shape {expected}", target.shape)
     _check_weight("nll_loss", weight, inputs.shape[channel])
-    return _hard_cross_entropy(inputs, target, weight, channel, ignore_index, reduction, label_smoothing)
+    scores = promote.inexact(inputs)
+    return _hard_cross_entropy(scores, target, weight, channel, ignore_index, reduction, label_smoothing)
 
 
 @operator(function="binary_cross_entropy_with_logits")
@@ -307,9 +309,9 @@ def _nll_loss(
 
 @operator(function="gaussian_nll_loss")
 def gaussian_nll_loss(
-    x: check.Float,
-    target: check.Float,
-    var: check.Float,
+    x: check.Number,
+    target: check.Number,
+    var: check.Number,
     full: bool = False,
     eps: float = 1e-06,
     reduction: Reduction = "mean",
@@ -318,6 +320,7 @@ def gaussian_nll_loss(
 
     `full` adds the constant part. The gradient does not see that the variance is limited.
     """
+    x, target, var = (promote.inexact(array) for array in (x, target, var))
     # Added without gradient, as MindSpore limits the variance outside of the derivative.
     limited = var + jax.lax.stop_gradient(jnp.maximum(eps - var, 0))
     loss = (jnp.log(limited) + jnp.square(target - x) / limited) / 2

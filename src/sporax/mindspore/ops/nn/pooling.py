@@ -13,6 +13,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.check import per_dim
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator, other_form
 from sporax.mindspore.ops.nn.convolution import Edges, PadMode, Setting, edges, resolved_edges
@@ -239,7 +240,7 @@ def _lp_pool(dims: int) -> None:
         step = window if stride is None else per_dim(name, "stride", stride, dims)
         around = _nothing(dims)
         grown = with_ceil(x.shape[-dims:], window, step, around) if ceil_mode else around
-        total = fits(name, _summed(x**norm_type, window, step, grown), x, window)
+        total = fits(name, _summed(promote.inexact(x) ** norm_type, window, step, grown), x, window)
         # The root's slope at 0 is infinite; a 1 in its place keeps the gradient finite.
         positive = jnp.where(total == 0, jnp.ones((), total.dtype), total)
         return jnp.where(total == 0, jnp.zeros((), total.dtype), jnp.power(positive, 1 / norm_type))
