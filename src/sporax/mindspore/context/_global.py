@@ -54,7 +54,7 @@ def _dict_of(**allowed: tuple[str, ...]) -> Check:
 def _path(function: str, key: str, value: Any) -> str:
     """A file or folder; relative to where the script is when it names it."""
     SporaxValueError.raise_if(not _text(function, key, value), function, key, "be a path", value)
-    return os.path.realpath(value)
+    return str(os.path.realpath(value))
 
 
 # Switches that have no counterpart on XLA: default, and what a value must be; those of the usual kinds follow from their types.

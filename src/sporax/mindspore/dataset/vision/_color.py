@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -204,7 +204,7 @@ class RandomColorAdjust(ByPillow, RandomTransform):
 
 
 _STEPS = (brightness, contrast, saturation, hue)
-_STEPS_BY_PILLOW = (
+_STEPS_BY_PILLOW: tuple[Callable[[Array, float], Array], ...] = (
     *(functools.partial(enhanced, name=name) for name in ("Brightness", "Contrast", "Color")),
     _hue_by_pillow,
 )

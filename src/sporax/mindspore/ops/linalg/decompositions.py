@@ -29,9 +29,9 @@ def _matrices(name: str, square: bool = False, **arrays: Array) -> None:
             )
 
 
-def _wide(*arrays: Array) -> list[Array]:
-    """Arrays as LAPACK takes them: half precision as float32."""
-    return [array.astype(jnp.promote_types(array.dtype, jnp.float32)) for array in arrays]
+def _wide(array: Array) -> Array:
+    """An array as LAPACK takes it: half precision as float32."""
+    return array.astype(jnp.promote_types(array.dtype, jnp.float32))
 
 
 def _turned(array: Array, turn: bool) -> Array:
@@ -45,7 +45,7 @@ def matrix_solve(matrix: Array, rhs: Array, adjoint: bool = False) -> Array:
     _matrices("MatrixSolve", square=True, matrix=matrix)
     _matrices("MatrixSolve", rhs=rhs)
     check.same_dtype("MatrixSolve", matrix=matrix, rhs=rhs)
-    return jnp.linalg.solve(*_wide(_turned(matrix, adjoint), rhs)).astype(rhs.dtype)
+    return jnp.linalg.solve(_wide(_turned(matrix, adjoint)), _wide(rhs)).astype(rhs.dtype)
 
 
 @operator("MatrixTriangularSolve", function="")
@@ -84,8 +84,7 @@ def lstsq(input: Array, A: Array) -> Array:  # noqa: N803 - MindSpore's name
             f"For 'lstsq', 'input' and 'A' must have as many rows as each other, but got {input.shape} and {A.shape}."
         )
     # By the pseudo-inverse, which also serves matrices without full rank and has a gradient.
-    wide, ends = _wide(input, targets)
-    return (jnp.linalg.pinv(wide) @ ends).astype(targets.dtype)
+    return (jnp.linalg.pinv(_wide(input)) @ _wide(targets)).astype(targets.dtype)
 
 
 @operator("MatrixInverse", function="", mint="")
@@ -156,7 +155,7 @@ def cholesky_solve(input: Array, input2: Array, upper: bool = False) -> Array:
 def _qr_primitive(x: Array, full_matrices: bool = False) -> tuple[Array, Array]:
     """An orthogonal and an upper triangular matrix whose product is `x`."""
     _matrices("Qr", x=x)
-    q, r = jnp.linalg.qr(*_wide(x), mode="complete" if full_matrices else "reduced")
+    q, r = jnp.linalg.qr(_wide(x), mode="complete" if full_matrices else "reduced")
     return q.astype(x.dtype), r.astype(x.dtype)
 
 
@@ -203,7 +202,7 @@ def eig(A: Array) -> tuple[Array, Array]:  # noqa: N803 - MindSpore's name
 def _determinant(name: str, own: str, method: str) -> Any:
     def kernel(input: Array) -> Array:
         _matrices(name, square=True, input=input)
-        return jnp.linalg.det(*_wide(input)).astype(input.dtype)
+        return jnp.linalg.det(_wide(input)).astype(input.dtype)
 
     kernel.__name__, kernel.__doc__ = own, "Determinants of square matrices."
     return operator(name if name[0].isupper() else None, function=own, method=method)(kernel)
@@ -216,7 +215,7 @@ _determinant("det", "det", "det")
 def _log_determinant(name: str, own: str) -> Any:
     def kernel(input: Array) -> tuple[Array, Array]:
         _matrices(name, square=True, input=input)
-        sign, logarithm = jnp.linalg.slogdet(*_wide(input))
+        sign, logarithm = jnp.linalg.slogdet(_wide(input))
         is_half = input.dtype.itemsize == 2
         return (sign.astype(input.dtype), logarithm.astype(input.dtype)) if is_half else (sign, logarithm)
 
@@ -232,7 +231,7 @@ _log_determinant("slogdet", "slogdet")
 def logdet(input: Array) -> Array:
     """Logarithms of determinants; NaN where one is negative."""
     _matrices("logdet", square=True, input=input)
-    sign, logarithm = jnp.linalg.slogdet(*_wide(input))
+    sign, logarithm = jnp.linalg.slogdet(_wide(input))
     logarithm = logarithm.astype(input.dtype) if input.dtype.itemsize == 2 else logarithm
     # A negative determinant has no real logarithm.
     return jnp.where(sign < 0, jnp.asarray(np.nan, logarithm.dtype), logarithm)
@@ -311,7 +310,7 @@ def _matrix(name: str, **arrays: Array) -> None:
 def geqrf(input: Array) -> tuple[Array, Array]:
     """The QR factorisation of matrices (…, m, n), packed: R above the reflections (…, m, n), and their factors tau (…, k)."""
     _matrix("geqrf", input=input)
-    packed, tau = jnp.linalg.qr(*_wide(input), mode="raw")
+    packed, tau = jnp.linalg.qr(_wide(input), mode="raw")
     # LAPACK's column-major result, transposed back.
     return jnp.swapaxes(packed, -1, -2).astype(input.dtype), tau.astype(input.dtype)
 
