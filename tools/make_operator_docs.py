@@ -110,6 +110,8 @@ def dtypes(target: Any) -> str:
         return ""
     if "check.floating(" in source or "_matrices(" in source or ": check.Float" in source:
         return "floating"
+    if ": check.Number" in source:
+        return "numbers"
     called = "check.integral(" in source and "input" in source.split("check.integral(")[1][:30]
     return "integer" if called or re.search(r"input\w*: check\.Int", source) else ""
 

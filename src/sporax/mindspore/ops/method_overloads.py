@@ -99,12 +99,11 @@ def _sum(self: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     return MINT["sum"](self, dim, keepdim, dtype=dtype)
 
 
-def _pair(positions_and_values: str) -> _Function:
+def _pair(values_and_positions: str) -> _Function:
     """`max` or `min` along one dim: values and positions (int64)."""
 
     def method(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        # Torch's order is values, positions.
-        positions, values = getattr(self, positions_and_values)(dim, keepdim)
+        values, positions = getattr(self, values_and_positions)(dim, keepdim)
         return values, positions.astype(dtypes.int64)
 
     return method
