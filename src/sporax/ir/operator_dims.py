@@ -47,7 +47,7 @@ class StrategyEntry:
     """What one tuple of a strategy shards.
 
     Attributes:
-        names: of its dimensions.
+        names: of its dimensions. One that no input has is stored as the strategy says and whole where the operator uses it.
         sizes: their sizes.
     """
 

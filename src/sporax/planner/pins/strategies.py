@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
@@ -193,7 +193,7 @@ def _named_axes(mark: OperatorMark, dims: Dims, shapes: Sequence[Shape], mesh: D
     entries = _entries(mark, dims, shapes)
     # One Layout decides that all entries must be Layouts, which is checked there.
     if any(isinstance(entry, Layout) for entry in mark.in_strategy or ()):
-        named = _from_layouts(mark, entries, mesh)
+        named = _from_layouts(mark, entries, mesh, {name for names in dims.inputs for name in names})
     else:
         named = _from_numbers(mark, dims, entries, mesh)
     counts = [
@@ -286,7 +286,9 @@ def _check_slices(
         )
 
 
-def _from_layouts(mark: OperatorMark, entries: Sequence[StrategyEntry], mesh: DeviceMatrix) -> Named:
+def _from_layouts(
+    mark: OperatorMark, entries: Sequence[StrategyEntry], mesh: DeviceMatrix, used: Collection[str]
+) -> Named:
     where, strategy = mark.where, mark.in_strategy or ()
     if not all(isinstance(entry, Layout) for entry in strategy):
         raise SporaxRuntimeError(
@@ -314,7 +316,7 @@ def _from_layouts(mark: OperatorMark, entries: Sequence[StrategyEntry], mesh: De
                     f"tensor {number} is sharded into {num_parts(mesh, axes)} ({layout}) and another into "
                     f"{num_parts(mesh, named[name])}, or along other axes."
                 )
-    _check_disjoint(where, entries, named, mesh)
+    _check_disjoint(where, entries, {name: axes for name, axes in named.items() if name in used}, mesh)
     return named
 
 

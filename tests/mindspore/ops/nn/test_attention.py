@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
-from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
+from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore.common.tensor import wrap
 
@@ -287,3 +287,56 @@ def test_prompts_in_half_precision():
     np.testing.assert_allclose(result.asnumpy(), expected.asnumpy(), rtol=2e-3, atol=2e-3)
     token = ops.IncreFlashAttention(num_heads=2, scale_value=0.35)(Tensor(query[:, :1]), [Tensor(key)], [Tensor(value)])
     np.testing.assert_allclose(token.asnumpy(), expected.asnumpy()[:, :1], rtol=2e-3, atol=2e-3)
+
+
+class _Sharded(nn.Cell):
+    def __init__(self, strategy=None, **settings):
+        super().__init__()
+        self.attention = ops.FlashAttentionScore(8, scale_value=SCALE, **settings)
+        if strategy is not None:
+            self.attention.shard(strategy)
+
+    def construct(self, query, key, value, mask, *ends):
+        return self.attention(query, key, value, None, None, None, mask, None, *ends)[3]
+
+
+def _in_rows(by_layout):
+    """Strategies of sequences in one row, for 8 devices."""
+    if not by_layout:
+        return ((4, 2, 1), (4, 2, 1), (4, 2, 1), (1, 1), (4,), (4,))
+    layout = ms.Layout((2, 2, 2), ("dp", "sp", "mp"))
+    keys = layout("dp", "mp", "None")
+    return (layout(("dp", "sp"), "mp", "None"), keys, keys, layout("None", "None"), layout("dp"), layout("dp"))
+
+
+@pytest.mark.parametrize("by_layout", [False, True])
+def test_sequences_in_one_row_are_sharded_with_their_keys(by_layout, eight_devices):
+    """Each device gathers the keys that it needs, also where a sequence crosses the border of a slice."""
+    inputs = [Tensor(some(16, 8, SIZE, step=step)) for step in (0.9, 1.1, 0.7)]
+    mask = Tensor(np.triu(np.ones((2048, 2048), np.uint8), 1))
+    ends = [Tensor(np.array([3, 8, 11, 16])), Tensor(np.array([3, 8, 11, 16]))]
+    expected = _Sharded(input_layout="TND", sparse_mode=3)(*inputs, mask, *ends)
+    eight_devices()
+    result = _Sharded(_in_rows(by_layout), input_layout="TND", sparse_mode=3)(*inputs, mask, *ends)
+    np.testing.assert_allclose(result.asnumpy(), expected.asnumpy(), rtol=2e-5, atol=1e-6)
+
+
+def test_unequal_numbers_of_slices_of_one_row_are_refused(eight_devices):
+    eight_devices()
+    strategy = ((8, 1, 1), (2, 1, 1), (2, 1, 1), (1, 1), (2,), (2,))
+    net = _Sharded(strategy, input_layout="TND", sparse_mode=3)
+    inputs = [Tensor(some(16, 8, SIZE)) for _ in range(3)]
+    with pytest.raises(SporaxRuntimeError, match="tensors must have equal shardings along a dimension they share"):
+        net(*inputs, Tensor(np.ones((2048, 2048), np.uint8)), *[Tensor(np.array([8, 16]))] * 2)
+
+
+def test_heads_of_keys_may_be_sharded_along_other_axes_than_those_of_queries(eight_devices):
+    query, key, value = (Tensor(some(2, 4, heads * SIZE, step=0.9)) for heads in (8, 2, 2))
+    mask = Tensor(np.triu(np.ones((2048, 2048), np.uint8), 1))
+    expected = _Sharded(input_layout="BSH", sparse_mode=2)(query, key, value, mask)
+    eight_devices()
+    layout = ms.Layout((2, 2, 2), ("dp", "sp", "mp"))
+    keys = layout("dp", "None", "mp")
+    strategy = (layout("dp", "None", ("sp", "mp")), keys, keys, layout("None", "None"))
+    result = _Sharded(strategy, input_layout="BSH", sparse_mode=2)(query, key, value, mask)
+    np.testing.assert_allclose(result.asnumpy(), expected.asnumpy(), rtol=2e-5, atol=1e-6)

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
+from sporax.ir import Layout as DeviceLayout
 from sporax.ir import Shape
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import dtype as dtypes
@@ -46,6 +47,7 @@ _SHAPED_AS_SCORES = ("real_shift", "drop_mask", "attn_mask", "pse_shift")
 """Inputs that are masks or shifts of the scores; all others are whole on every device."""
 
 _LENGTHS = ("query_lengths", "key_lengths")
+_SEQUENCE_ENDS = ("actual_seq_qlen", "actual_seq_kvlen")
 
 _SCORES = ("b", "n", "s", "k!")
 _COMPRESSED = (2, 3, 4)
@@ -57,6 +59,24 @@ def _of_other(name: str, shape: Shape, entry: object) -> Names:
     if name in _LENGTHS and isinstance(entry, tuple) and max(entry, default=1) > 1:
         return ("b",)
     return numbered(len(shape), range(len(shape)), name)
+
+
+def _has_own_heads(call: Call, query: Names) -> bool:
+    """Whether Layouts shard the heads of keys along other axes than those of queries."""
+    layouts = [entry for entry in (call.in_strategy or ())[:2] if isinstance(entry, DeviceLayout)]
+    heads = {layout.shardings[query.index("n")] for layout in layouts if len(layout.shardings) == len(query)}
+    return len(heads) > 1
+
+
+def _entry_of_keys(call: Call, query: Names, key: Names) -> Names:
+    """What a strategy shards of keys. Sequences in one row may be sharded as the queries are, by Layouts also along a part of
+    their axes, and heads along other axes: then the operator gathers them.
+    """
+    by_layout = any(isinstance(entry, DeviceLayout) for entry in call.in_strategy or ())
+    stored = {"m!": "m"} if _has_own_heads(call, query) else {}
+    if query == _LAYOUTS["TND"]:
+        stored["k!"] = "k" if by_layout else "s"
+    return tuple(stored.get(name, name) for name in key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +105,11 @@ class AttentionDims:
             for name, shape in zip(further, shapes[3:], strict=True)
         ]
         inputs = (query, key, key, *named)
-        entries = [StrategyEntry(names, shape) for names, shape in zip(inputs, shapes, strict=True)]
+        entry = _entry_of_keys(call, query, key)
+        lengths = [entry[:1] if name in _SEQUENCE_ENDS else names for name, names in zip(further, named, strict=True)]
+        entries = [
+            StrategyEntry(names, shape) for names, shape in zip((query, entry, entry, *lengths), shapes, strict=True)
+        ]
         # Everything from the random key on has no entry.
         drawn = len(further) - further.index("random_key") if "random_key" in further else 0
         batch = "" if query[0] == "b" else query[1]
@@ -95,7 +119,7 @@ class AttentionDims:
         """Keys and values are whole along their length: each query needs all of them. So may their heads be."""
         numbers = [entry for entry in (call.in_strategy or ())[:3] if isinstance(entry, tuple)]
         heads = [entry[query.index("n")] for entry in numbers if len(entry) == len(query)]
-        undivided = {"s": "k!", "n": "m!"} if heads[1:] == [1, 1] else {"s": "k!"}
+        undivided = {"s": "k!", "n": "m!"} if heads[1:] == [1, 1] or _has_own_heads(call, query) else {"s": "k!"}
         return tuple(undivided.get(name, name) for name in query)
 
     def _of_scores(self, rank: int) -> Names:
