@@ -90,3 +90,19 @@ def test_a_server_says_that_it_serves_once_the_scheduler_knows_it(scheduler, tmp
     finally:
         stop.set()
         thread.join()
+
+
+def test_jobs_that_are_gone_are_forgotten(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(scheduler_calls, "read_membership", lambda place: None)
+    monkeypatch.setattr(scheduler_calls.time, "monotonic", lambda: clock[0])
+    client = ParameterServerMembership()
+
+    async def story() -> None:
+        await client.read(job_at(2001), "10.0.0.1")
+        for _ in range(50):  # asked again and again, it stays
+            clock[0] += 25
+            await client.read(job_at(2001), "10.0.0.2")
+
+    asyncio.run(story())
+    assert {place: wait for place, (_, wait) in client._silent.items()} == {"10.0.0.2:2001": 30.0}

@@ -42,6 +42,10 @@ class ParameterServerMembership:
         answer = await asyncio.to_thread(read_membership, place)
         if answer is None:
             wait = min(2 * wait, _LONGEST_PEACE_SECONDS)
+            # Who has not been asked for so long is gone.
+            self._silent = {
+                key: peace for key, peace in self._silent.items() if now < peace[0] + _LONGEST_PEACE_SECONDS
+            }
             self._silent[place] = (now + wait, wait)
         else:
             self._silent.pop(place, None)

@@ -15,7 +15,7 @@ from sporax.base.errors import (
     SporaxValueError,
 )
 from sporax.mindspore import Parameter, Tensor, nn
-from sporax.mindspore.nn.optim import opt_init_args_register
+from sporax.mindspore.nn.optim import _helpers, opt_init_args_register
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 sys.path.insert(0, str(GOLDEN))
@@ -229,6 +229,38 @@ def test_every_optimizer_notes_what_it_was_made_with(kind):
     noted = kind(weights([1.0]), 0.5, **given).init_args
     parameters = list(inspect.signature(kind).parameters)
     assert list(noted) == [name for name in parameters if name not in ("params", "learning_rate")]
+
+
+def test_a_derived_class_without_init_notes_what_it_was_made_with_and_hands_it_to_servers(monkeypatch):
+    handed = []
+    monkeypatch.setattr(_helpers, "served", handed.append)
+
+    class Plain(nn.Momentum):
+        pass
+
+    class Further(Plain):
+        pass
+
+    class Mixin:
+        def __init__(self, params, learning_rate, momentum):
+            super().__init__(params, learning_rate, momentum)
+
+    class Mixed(Mixin, nn.Momentum):
+        pass
+
+    class Own(Plain):
+        def __init__(self, params, clip):
+            super().__init__(params, 0.5, 0.9)
+
+    expected = nn.Momentum(weights([1.0]), 0.5, 0.9)
+    for kind in (Plain, Further):
+        made = kind(weights([1.0]), 0.5, 0.9)
+        assert made.init_args == expected.init_args
+        assert handed[-1] is made
+    assert Mixed(weights([1.0]), 0.5, 0.9).init_args == {"momentum": 0.9}
+    own = Own(weights([1.0]), 3)
+    assert own.init_args == {"clip": 3}
+    assert [made for made in handed if made is own] == [own]
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,9 @@ class Optimizer(OptimizerHelpers, Cell):
     def __init_subclass__(cls, **options: Any) -> None:
         """Let servers take over their Parameters as soon as an optimizer of this class is complete."""
         super().__init_subclass__(**options)
-        # A class without `__init__` uses that of its base, which is wrapped already.
-        if "__init__" in vars(cls):
-            cls.__init__ = _then_serve(cls, cls.__init__)  # type: ignore[method-assign]  # wraps what a derived class wrote
+        # A class without `__init__` uses that of its base, which is wrapped already, unless that is no optimizer.
+        if "__init__" in vars(cls) or not hasattr(cls.__init__, _COMPLETES):
+            cls.__init__ = _then_serve(cls.__init__)  # type: ignore[method-assign]  # wraps what a derived class wrote
 
     def __init__(self, learning_rate: Any, parameters: Any, weight_decay: Any = 0.0, loss_scale: float = 1.0) -> None:
         super().__init__(auto_prefix=False)
@@ -412,15 +412,18 @@ class Optimizer(OptimizerHelpers, Cell):
         raise SporaxTypeError(f"For '{type(self).__name__}', {param!r} is not one of its parameters.")
 
 
-def _then_serve(cls: type[Optimizer], make: Any) -> Any:
-    """`cls.__init__`, followed by the hand-over of Parameters to servers when the whole object is made."""
+_COMPLETES = "_completes_an_optimizer"
+
+
+def _then_serve(make: Any) -> Any:
+    """``make``, an ``__init__``, followed by the hand-over of Parameters to servers when the whole object is made."""
 
     signature = inspect.signature(make)
 
     @functools.wraps(make)
     def init(self: Optimizer, *args: Any, **options: Any) -> None:
         # A derived class calls this too, and the object is complete only in the last one.
-        if type(self) is not cls:
+        if type(self).__init__ is not init:
             make(self, *args, **options)
             return
         arguments = _bound(signature, self, *args, **options)
@@ -432,6 +435,7 @@ def _then_serve(cls: type[Optimizer], make: Any) -> Any:
                 keep_arguments(self, arguments)
         self._served = _helpers.served(self)
 
+    setattr(init, _COMPLETES, True)
     return init
 
 
