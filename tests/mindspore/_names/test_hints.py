@@ -4,9 +4,11 @@ import sys
 
 import pytest
 
+from sporax.base.errors import SporaxValueError
 from sporax.mindspore import nn
 from sporax.mindspore._names.alias import add_hint
 from sporax.mindspore.nn import Cell
+from sporax.runtime import world
 
 
 def notes_of(source, path, **names):
@@ -55,3 +57,19 @@ def test_the_launcher_shows_it(write, run):
     assert done.stderr.endswith(
         "For 'Cell', 'pipeline_stage' is a property and no method: write `net.pipeline_stage = 0`.\n"
     )
+
+
+def test_shapes_of_one_rank_in_a_process_that_acts_for_several(monkeypatch):
+    def notes(error):
+        add_hint(error, None)
+        return getattr(error, "__notes__", [])
+
+    message = "For 'Reshape', the shape of 'input' is (32, 6), which does not fit into 'shape' (4, 6)."
+    assert notes(SporaxValueError(message)) == []
+    monkeypatch.setattr(world, "num_ranks_here", lambda: 8)
+    (note,) = notes(SporaxValueError(message))
+    assert note.startswith(
+        "This process acts for 8 ranks: outside of a training step a network takes the batch of all of them"
+    )
+    assert note.endswith("`sporax run --worker_num 8`.")
+    assert notes(SporaxValueError("For 'Adam', 'learning_rate' must be positive.")) == []
