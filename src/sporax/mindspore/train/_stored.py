@@ -319,9 +319,11 @@ def write_rank_file(
     write_stream(path, specs, lambda spec: by_key[spec.name], layout)
 
 
-def layout_writer(rank: int, num_ranks: int, mark: str, slices: Mapping[str, Slice]) -> Callable[..., dict[str, str]]:
+def layout_writer(
+    rank: int, num_ranks: int, mark: str, slices: Mapping[str, Slice], num_stages: int = 1
+) -> Callable[..., dict[str, str]]:
     """The `metadata` of `write_stream` for a file with these slices, by key; their values are not looked at."""
-    facts = {"rank": rank, "ranks": num_ranks, "mark": mark}
+    facts = {"rank": rank, "ranks": num_ranks, "mark": mark, **({"stages": num_stages} if num_stages > 1 else {})}
     return lambda checksums: {LAYOUT: _summed(json.dumps({**facts, "slices": placed(slices, checksums)}))}
 
 
@@ -334,7 +336,8 @@ def _summed(text: str) -> str:
 
 
 class LayoutDocument(Struct, frozen=True):
-    """What a rank's file says of itself: whose it is, among how many, the mark of the save, its slices by key; and the CRC-32.
+    """What a rank's file says of itself: whose it is, among how many, the mark of the save, its slices by key; for how many
+    pipeline stages each file has its own Parameters alone; and the CRC-32.
 
     Files of earlier versions have no sum.
     """
@@ -343,6 +346,7 @@ class LayoutDocument(Struct, frozen=True):
     ranks: int
     mark: str
     slices: dict[str, SliceEntry]
+    stages: int = 1
     sum: str = ""
 
 
@@ -365,6 +369,7 @@ def open_rank_files(where: str, path: Path, others: Iterable[Path] = (), *, veri
         return None
     own = _layout(where, first)
     source = SliceSource(where, str(path), num_ranks=own.ranks, mark=own.mark, checks_parts=True)
+    source.by_stage = own.stages > 1
     # Processes with several devices have the number of the first of them in their paths: rank_0, rank_2, rank_4.
     number = number_in(path)
     each = number // own.rank if own.rank and number else 0

@@ -333,14 +333,19 @@ def _slice_source(path: Any, crc_check: bool) -> SliceSource | None:
 def _from_slices(
     source: SliceSource, path: Path, keep: Any, net: Any, strict_load: bool, crc_check: bool
 ) -> dict[str, Any]:
-    """Parameters whose values are read later: those of which this file has one block stand for that, others for the whole."""
+    """Parameters whose values are read later: those of which this file has one block stand for that, others for the whole.
+
+    The file of a pipeline stage has the Parameters of that stage, and loading it gives no others.
+    """
     own = next(rank for rank, file in source.files.items() if file.path == path)
     parameters: dict[str, Any] = {}
     for name in filter(keep, source.names()):
+        held = [part.region for part in source.slices(name) if part.rank == own]
+        if source.by_stage and not held:
+            continue
         if crc_check:
             source.check_values(name)
         # One block: the file stands for it. Several: only the whole has a meaning.
-        held = [part.region for part in source.slices(name) if part.rank == own]
         parameters[name] = deferred_parameter(StoredValues(source, name, held[0] if len(held) == 1 else None), name)
     for name, text in further_entries(source, own):
         if keep(name):

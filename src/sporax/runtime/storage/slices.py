@@ -195,6 +195,7 @@ class SliceSource:
         num_ranks: how many wrote it; 0 where that is not known.
         mark: of the save, equal in all files; "" where they have none.
         checks_parts: whether the checksum of a slice is compared also where only a part of it is read.
+        by_stage: whether the file of a rank has the Parameters of its pipeline stage alone.
     """
 
     where: str
@@ -203,6 +204,7 @@ class SliceSource:
     num_ranks: int = 0
     mark: str = ""
     checks_parts: bool = False
+    by_stage: bool = False
     _specs: dict[str, StoredTensor] = field(default_factory=dict, repr=False)
     _slices: dict[str, list[StoredSlice]] = field(default_factory=dict, repr=False)
     _checked: set[tuple[int, str]] = field(default_factory=set, repr=False)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sharded_recipes import STEP, STRATEGIES, WHOLE, slices
 
+from sporax.mindspore import Parameter, Tensor, nn
 from sporax.mindspore.train import (
     load_checkpoint,
     rank_list_for_transform,
@@ -68,6 +69,13 @@ def test_pipeline_stages_are_gathered_and_dealt(tmp_path: Path, save_ranks: Any,
     assert_ranks_hold_their_slices(tmp_path / "whole", None)
     transform_checkpoints(str(tmp_path / "whole"), str(tmp_path / "again"), "new", None, staged)
     assert_ranks_hold_their_slices(tmp_path / "again", staged)
+    # The files say where their slices belong, so neither a conversion nor a network needs the strategy.
+    transform_checkpoints(str(tmp_path / "again"), str(tmp_path / "back"), "new", None, None)
+    assert_ranks_hold_their_slices(tmp_path / "back", None)
+    net = nn.Cell()
+    net.w1 = Parameter(Tensor(np.zeros_like(WHOLE["w1"])), name="w1")
+    load_checkpoint(str(tmp_path / "again" / "rank_1" / "new1.ckpt"), net)
+    np.testing.assert_array_equal(net.w1.asnumpy(), WHOLE["w1"])
 
 
 @st.composite

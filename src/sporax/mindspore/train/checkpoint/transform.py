@@ -237,16 +237,13 @@ def write_rank(
             progress(rank, spec.name, len(value) if isinstance(value, str) else value.nbytes)
         return value
 
-    # A file of a stage has the Parameters of that stage, and loading it gives no others.
-    if target.num_stages > 1:
-        return write_stream(path, specs, values)
     # Conversions to two strategies, or of two saves, in one folder do not mix.
     mark = f"{zlib.crc32(repr((target, source.slices and source.slices.mark)).encode()):08x}"
     slices = {
         name: Slice(name, source.spec(name).shape, tuple(part.start for part in region), np.empty(0))
         for name, region in regions.items()
     }
-    return write_stream(path, specs, values, layout_writer(rank, target.num_ranks, mark, slices))
+    return write_stream(path, specs, values, layout_writer(rank, target.num_ranks, mark, slices, target.num_stages))
 
 
 def _region(source: ShardedCheckpoint, target: Strategy, spec: StoredTensor, rank: int) -> Region:
