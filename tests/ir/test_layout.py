@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layouts import layouts, tensor_shape
 
@@ -127,36 +127,6 @@ def test_refining_keeps_the_slices(layout, data):
     assert {index: set(ranks) for index, ranks in refined.holders().items()} == {
         index: set(ranks) for index, ranks in layout.holders().items()
     }
-
-
-@settings(max_examples=50)
-@given(layouts(max_dims=2), st.data())
-def test_optimizer_shards_are_dealt_to_neighbours(layout, data):
-    """Member p of a redundancy group gets part p mod k of dimension 0 of the slice that the group shares."""
-    repeats = math.prod(layout.device_matrix.shape[axis] for axis in layout.repeated_axes)
-    size = data.draw(st.sampled_from([k for k in range(1, repeats + 1) if repeats % k == 0]))
-    try:
-        sharded = layout.optimizer_shard(size)
-    except SporaxValueError:
-        assert size not in (1, repeats)  # groups that do not lie along axes, such as 2 of the axes (2, 3)
-        return
-    shape = tuple(2 * repeats * slices for slices in layout.split)
-    for group in groups(layout):
-        for position, rank in enumerate(group):
-            whole, part = layout.slice_of(rank, shape), sharded.slice_of(rank, shape)
-            rows = (whole[0].stop - whole[0].start) // size
-            start = whole[0].start + position % size * rows
-            assert part == (slice(start, start + rows), *whole[1:])
-
-
-def test_optimizer_shards_of_eight_replicas():
-    layout = Layout.from_split((1,), 8)
-    assert groups(layout.optimizer_shard()) == tuple((rank,) for rank in range(8))
-    assert groups(layout.optimizer_shard(2)) == ((0, 2, 4, 6), (1, 3, 5, 7))
-    with pytest.raises(SporaxValueError, match="must divide the 8 ranks"):
-        layout.optimizer_shard(3)
-    with pytest.raises(SporaxValueError, match="along axes"):
-        Layout(DeviceMatrix((2, 2, 3)), ((1,),)).optimizer_shard(2)
 
 
 def test_cutting_further_is_the_inner_cut():

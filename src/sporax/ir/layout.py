@@ -290,45 +290,6 @@ class Layout:
         shardings[dim] = (*shardings[dim], *axes)
         return dataclasses.replace(self, shardings=tuple(shardings))
 
-    def optimizer_shard(self, group_size: int | None = None) -> Layout:
-        """Dimension 0 sharded again over the ranks that hold the same slice, or over groups of neighbours among them.
-
-        Args:
-            group_size: how many consecutive members of a redundancy group share one slice; None for all of them.
-
-        Raises:
-            SporaxValueError: the groups cannot be formed: `group_size` does not divide the redundancy groups, or the
-                consecutive members do not lie along axes of the matrix.
-        """
-        layout = self
-        # Ranks that hold the same slice; the storage sharding divides it among them.
-        size = math.prod(self.device_matrix.shape[axis] for axis in self.repeated_axes)
-        members = size if group_size is None else group_size
-        if members < 1 or size % members:
-            raise SporaxValueError(
-                f"For 'optimizer_shard', the group size must divide the {size} ranks that hold the same slice under {self}, "
-                f"but got {group_size}."
-            )
-        chosen: list[int] = []
-        # From the innermost axis outwards: consecutive ranks are neighbours.
-        for axis in reversed(self.repeated_axes):
-            if members == 1:
-                break
-            inner = math.gcd(members, self.device_matrix.shape[axis])
-            if inner == self.device_matrix.shape[axis]:
-                chosen = [axis, *chosen]
-            elif inner == members:
-                # Only a part of this axis belongs to the group, so it is split and its inner half is taken.
-                layout = layout.refined(axis, (self.device_matrix.shape[axis] // inner, inner))
-                chosen = [axis + 1, *(entry + 1 for entry in chosen)]
-            else:
-                raise SporaxValueError(
-                    f"For 'optimizer_shard', groups of {group_size} consecutive ranks must lie along axes of the matrix "
-                    f"{self.device_matrix}, but they do not."
-                )
-            members //= inner
-        return layout.shard_further(0, chosen)
-
     def _index_at(self, coordinates: tuple[int, ...]) -> tuple[int, ...]:
         shape = self.device_matrix.shape
         used = [self._device_axes(axes) for axes in self.shardings]

@@ -33,93 +33,60 @@ from sporax.mindspore.mindrecord import _schema
 
 
 class MindRecordException(SporaxError):  # noqa: N818 (MindSpore's name)
-    """Root of the errors below; their texts begin with MindSpore's name and sentence of the class.
+    """Root of the errors below; their texts begin with MindSpore's name and sentence (`lead`) of the class."""
 
-    Attributes:
-        lead: that sentence.
-    """
+    _lead = ""
 
-    lead = ""
+    def __init_subclass__(cls, lead: str, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._lead = lead
 
     def __str__(self) -> str:
-        return f"[{type(self).__name__}]: {self.lead}{super().__str__()}"
-
-    @property
-    def error_msg(self) -> str:
-        """The text without the name of the class."""
-        return f"{self.lead}{super().__str__()}"
+        return f"[{type(self).__name__}]: {self._lead} {super().__str__()}"
 
 
-class ParamTypeError(MindRecordException, SporaxTypeError):
+class ParamTypeError(MindRecordException, SporaxTypeError, lead="Invalid parameter type."):
     """An argument has the wrong type."""
 
-    lead = "Invalid parameter type. "
 
-
-class ParamValueError(MindRecordException, SporaxValueError):
+class ParamValueError(MindRecordException, SporaxValueError, lead="Invalid parameter value."):
     """An argument has a value that is not allowed."""
 
-    lead = "Invalid parameter value. "
 
-
-class PathNotExistsError(MindRecordException, SporaxValueError):
-    """A folder lacks the files of a data set."""
-
-    lead = "Invalid path. "
-
-
-class MRMInvalidSchemaError(MindRecordException, SporaxValueError):
+class MRMInvalidSchemaError(MindRecordException, SporaxValueError, lead="Schema format is error. Detail:"):
     """A schema is not valid."""
 
-    lead = "Schema format is error. Detail: "
 
-
-class MRMAddSchemaError(MindRecordException, SporaxRuntimeError):
+class MRMAddSchemaError(MindRecordException, SporaxRuntimeError, lead="Failed to add schema."):
     """A writer has a schema already, or has begun to write."""
 
-    lead = "Failed to add schema. "
 
-
-class MRMGetMetaError(MindRecordException, SporaxRuntimeError):
+class MRMGetMetaError(MindRecordException, SporaxRuntimeError, lead="Failed to get meta info."):
     """A writer has no schema yet."""
 
-    lead = "Failed to get meta info. "
 
-
-class MRMDefineIndexError(MindRecordException, SporaxValueError):
+class MRMDefineIndexError(MindRecordException, SporaxValueError, lead="Failed to define index field. Detail:"):
     """An index field holds bytes or arrays."""
 
-    lead = "Failed to define index field. Detail: "
 
-
-class MRMAddIndexError(MindRecordException, SporaxRuntimeError):
+class MRMAddIndexError(MindRecordException, SporaxRuntimeError, lead="Failed to add index field."):
     """An index field is not in the schema, or the writer has begun to write."""
 
-    lead = "Failed to add index field. "
 
-
-class MRMDefineCategoryError(MindRecordException, SporaxValueError):
+class MRMDefineCategoryError(MindRecordException, SporaxValueError, lead="Failed to define category field. Detail:"):
     """A category is not one of the index fields."""
 
-    lead = "Failed to define category field. Detail: "
 
-
-class MRMOpenError(MindRecordException, SporaxRuntimeError):
+class MRMOpenError(MindRecordException, SporaxRuntimeError, lead="MindRecord File could not open successfully."):
     """A file cannot be opened, exists already, or is not a MindRecord file."""
 
-    lead = "MindRecord File could not open successfully. "
 
-
-class MRMUnsupportedSchemaError(MindRecordException, SporaxRuntimeError):
+class MRMUnsupportedSchemaError(MindRecordException, SporaxRuntimeError, lead="Schema is not supported. Detail:"):
     """Stored bytes do not fit the shape that the schema gives."""
 
-    lead = "Schema is not supported. Detail: "
 
-
-class MRMValidateDataError(MindRecordException, SporaxValueError):
+class MRMValidateDataError(MindRecordException, SporaxValueError, lead="Raw data do not match the schema. Detail:"):
     """A row cannot be stored."""
-
-    lead = "Raw data do not match the schema. Detail: "
 
 
 def set_enc_key(enc_key: str | None) -> None:
