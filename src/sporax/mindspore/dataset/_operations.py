@@ -134,16 +134,18 @@ class Transform(Recorded, Operation):
             for value in inputs
         )
         for value, array in zip(inputs, values, strict=True):
-            if self.takes_boxes or is_pillow(opened(array)):
-                continue
-            # Neither objects nor complex numbers are values of MindSpore's pipelines.
-            if array.dtype.kind in "Oc":
-                words = f"Invalid user input. Got {type(value)}: {value}, cannot be converted into tensor."
-                raise in_words(SporaxTypeError, self.name, words)
-            if not array.size:
-                raise self.fault(f"{self.name}: the input has no data, its shape is {array.shape}.")
+            if not (self.takes_boxes or is_pillow(opened(array))):
+                self._check_array(value, array)
         results = tuple(map(opened, on_values(self, values, self._calls.next(config.get_seed()))))
         return results[0] if len(results) == 1 else results
+
+    def _check_array(self, value: Any, array: Array) -> None:
+        # Neither objects nor complex numbers are values of MindSpore's pipelines.
+        if array.dtype.kind in "Oc":
+            words = f"Invalid user input. Got {type(value)}: {value}, cannot be converted into tensor."
+            raise in_words(SporaxTypeError, self.name, words)
+        if not array.size:
+            raise self.fault(f"{self.name}: the input has no data, its shape is {array.shape}.")
 
 
 def on_values(operation: Operation, values: Values, rng: np.random.Generator) -> Values:

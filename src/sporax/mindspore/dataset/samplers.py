@@ -379,7 +379,7 @@ class WeightedRandomSampler(BuiltinSampler):
 
 
 class PKSampler(BuiltinSampler):
-    """`num_val` rows of every class, class after class: drawn anew each, so that all classes have as many (of MindRecord files
+    """`num_val` rows of every class, class after class: each drawn by itself, so that all classes have as many (of MindRecord files
     different rows, at most those that are there).
 
     Args:
