@@ -9,11 +9,12 @@ import numpy as np
 
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Cell, Layer
 
 
 def _layer(
@@ -57,28 +58,22 @@ Tanhshrink = _layer("Tanhshrink", ops.tanhshrink, "x - tanh(x).")
 FastGelu = _layer("FastGelu", ops.fast_gelu, "x · sigmoid(1.702 x), near to GELU.", "FastGeLU", "fast_gelu")
 
 
-class GELU(Cell):
-    """Gaussian error linear unit.
+class GELU(Layer):
+    """Gaussian error linear unit."""
 
-    Args:
-        approximate: by tanh (True) or by the error function.
-    """
-
-    def __init__(self, approximate: bool = True) -> None:
-        super().__init__()
-        self.approximate = check_type("GELU", "approximate", approximate, "a bool", bool)
+    approximate: bool = setting(
+        check_type, "by tanh (True) or by the error function.", default=True, expected="a bool", types=bool
+    )
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
         return ops.gelu(x, "tanh" if self.approximate else "none")
 
 
-class LeakyReLU(Cell):
+class LeakyReLU(Layer):
     """The input where it is positive, `alpha` times the input elsewhere."""
 
-    def __init__(self, alpha: float = 0.2) -> None:
-        super().__init__()
-        self.alpha = argument.number("LeakyReLU", "alpha", alpha)
+    alpha: float = setting(argument.number, default=0.2)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
@@ -164,13 +159,11 @@ class SoftShrink(Cell):
         return self.softshrink(x)
 
 
-class Threshold(Cell):
+class Threshold(Layer):
     """The input where it is above `threshold`, `value` elsewhere."""
 
-    def __init__(self, threshold: float, value: float) -> None:
-        super().__init__()
-        self.threshold = argument.number("Threshold", "threshold", threshold)
-        self.value = argument.number("Threshold", "value", value)
+    threshold: float = setting(argument.number)
+    value: float = setting(argument.number)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
@@ -278,19 +271,17 @@ class LogSoftmax(Cell):
         return self.log_softmax(x)
 
 
-class GLU(Cell):
+class GLU(Layer):
     """One half of the input along `axis` times sigmoid of the other (Dauphin et al. 2016)."""
 
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__()
-        self.axis = axis
+    axis: int = setting(default=-1)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` with an even size along `axis`."""
         return ops.glu(x, self.axis)
 
 
-class LRN(Cell):
+class LRN(Layer):
     """Local response normalisation across channels (Krizhevsky et al. 2012).
 
     x / (bias + alpha · sum of x² over the 2 · depth_radius + 1 nearest channels) ** beta.
@@ -301,16 +292,13 @@ class LRN(Cell):
         norm_region: ``"ACROSS_CHANNELS"``; there is no other.
     """
 
-    def __init__(
-        self,
-        depth_radius: int = 5,
-        bias: float = 1.0,
-        alpha: float = 1.0,
-        beta: float = 0.5,
-        norm_region: str = "ACROSS_CHANNELS",
-    ) -> None:
-        super().__init__()
-        argument.word("LRN", "norm_region", norm_region, ("ACROSS_CHANNELS",))
+    depth_radius: int = setting(default=5, attribute=False)
+    bias: float = setting(default=1.0, attribute=False)
+    alpha: float = setting(default=1.0, attribute=False)
+    beta: float = setting(default=0.5, attribute=False)
+    norm_region: str = setting(argument.word, default="ACROSS_CHANNELS", allowed=("ACROSS_CHANNELS",))
+
+    def _prepare(self, depth_radius: int, bias: float, alpha: float, beta: float) -> None:
         self.depth_radius = argument.ints("LRN", "depth_radius", depth_radius, 1, 0)[0]
         self.bias, self.alpha, self.beta = (
             check_type("LRN", name, value, "float", float)

@@ -10,6 +10,7 @@ from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common._draws import Draw
 from sporax.mindspore.common.dtype import DType
@@ -18,7 +19,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.activation import get_activation
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Cell, Layer
 
 
 class Dense(Cell):
@@ -90,16 +91,8 @@ class Dense(Cell):
         return result if x.ndim == 2 else ops.reshape(result, (*x.shape[:-1], self.out_channels))
 
 
-class Embedding(Cell):
+class Embedding(Layer):
     """Rows of a table, picked by integer ids.
-
-    Args:
-        vocab_size: rows of the table.
-        embedding_size: length of a row.
-        use_one_hot: multiply by one-hot vectors instead of looking up.
-        embedding_table: initializer of the table.
-        dtype: element type of the table.
-        padding_idx: this row starts as zeros.
 
     Attributes:
         gather, one_hot, array_mul: primitives that can have a strategy; they see the ids in one row.
@@ -108,27 +101,25 @@ class Embedding(Cell):
         SporaxTypeError, SporaxValueError: sizes that are no positive ints, or `padding_idx` outside the table.
     """
 
+    vocab_size: int = setting(argument.positive_int, "rows of the table.")
+    embedding_size: int = setting(argument.positive_int, "length of a row.")
+    use_one_hot: bool = setting(argument.boolean, "multiply by one-hot vectors instead of looking up.", default=False)
+    embedding_table: Any = setting(None, "initializer of the table.", default="normal", attribute=False)
+    dtype: DType = setting(None, "element type of the table.", default=dtypes.float32, attribute=False)
+    padding_idx: int | None = setting(
+        check_type, "this row starts as zeros.", default=None, expected="an int", types=int | None, takes_bool=False
+    )
+
     _in_repr = "vocab_size embedding_size padding_idx"
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embedding_size: int,
-        use_one_hot: bool = False,
-        embedding_table: Any = "normal",
-        dtype: DType = dtypes.float32,
-        padding_idx: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.vocab_size = argument.positive_int("Embedding", "vocab_size", vocab_size)
-        self.embedding_size = argument.positive_int("Embedding", "embedding_size", embedding_size)
-        self.use_one_hot = argument.boolean("Embedding", "use_one_hot", use_one_hot)
-        self.padding_idx = check_type("Embedding", "padding_idx", padding_idx, "an int", int | None, takes_bool=False)
-        table = initializer(embedding_table, (vocab_size, embedding_size), dtype)
-        if padding_idx is not None:
-            if not 0 <= padding_idx < vocab_size:
-                raise SporaxValueError.must("Embedding", "padding_idx", f"be in [0, {vocab_size})", padding_idx)
-            table = without_row(table, padding_idx)
+    def _prepare(self, embedding_table: Any, dtype: DType) -> None:
+        table = initializer(embedding_table, (self.vocab_size, self.embedding_size), dtype)
+        if self.padding_idx is not None:
+            if not 0 <= self.padding_idx < self.vocab_size:
+                raise SporaxValueError.must(
+                    "Embedding", "padding_idx", f"be in [0, {self.vocab_size})", self.padding_idx
+                )
+            table = without_row(table, self.padding_idx)
         self.embedding_table = Parameter(table, name="embedding_table")
         self.gather, self.one_hot, self.array_mul = ops.Gather(), ops.OneHot(), ops.MatMul()
         self.expand, self.reshape = ops.ExpandDims(), ops.Reshape()
@@ -213,23 +204,20 @@ class Identity(Cell):
         return x
 
 
-class Dropout1d(Cell):
+class Dropout1d(Layer):
     """Zeroes channels of (N, C, L) or (C, L) at random while training, and scales the others so that the mean stays.
-
-    Args:
-        p: probability of a channel to be zeroed, in [0, 1].
 
     Raises:
         SporaxTypeError, SporaxValueError: no such probability.
     """
 
+    p: float = setting(
+        argument.exactly_float, "probability of a channel to be zeroed, in [0, 1].", default=0.5, low=0.0, high=1.0
+    )
+
     # A static method, so that subclasses exchange the function alone.
     _in_repr = "p"
     _drop = staticmethod(ops.dropout1d)
-
-    def __init__(self, p: float = 0.5) -> None:
-        super().__init__()
-        self.p = argument.exactly_float(type(self).__name__, "p", p, 0.0, 1.0)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` with channels."""

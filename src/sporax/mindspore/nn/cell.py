@@ -11,7 +11,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any, Self
+from typing import Any, Self, dataclass_transform
 
 import jax
 
@@ -25,6 +25,7 @@ from sporax.base.errors import (
 )
 from sporax.ir import SEGMENT, STAGE
 from sporax.mindspore import context
+from sporax.mindspore._declared import Declared, setting
 from sporax.mindspore._names.missing import answer_missing_names, homes
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
@@ -541,3 +542,11 @@ def _cast_floats(value: Any, dtype: DType) -> Any:
         return leaf
 
     return jax.tree.map(cast, value, is_leaf=lambda leaf: isinstance(leaf, Tensor))
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(setting,))
+class Layer(Declared, Cell):
+    """Base of Cells whose arguments are fields of the class."""
+
+    def _begin(self, values: dict[str, Any]) -> None:
+        Cell.__init__(self)

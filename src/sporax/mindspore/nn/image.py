@@ -13,25 +13,22 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.nn.container import CellList
 from sporax.mindspore.nn.convolution import Conv2d
 
 
-class ResizeBilinear(Cell):
-    """Images resized by bilinear interpolation, to a size or by a factor given at the call.
+class ResizeBilinear(Layer):
+    """Images resized by bilinear interpolation, to a size or by a factor given at the call."""
 
-    Args:
-        half_pixel_centers: pixels are squares with their centres at half positions.
-    """
-
-    def __init__(self, half_pixel_centers: bool = False) -> None:
-        super().__init__()
-        self.half_pixel_centers = argument.boolean("ResizeBilinear", "half_pixel_centers", half_pixel_centers)
+    half_pixel_centers: bool = setting(
+        argument.boolean, "pixels are squares with their centres at half positions.", default=False
+    )
 
     def construct(
         self, x: Tensor, size: Any = None, scale_factor: int | None = None, align_corners: bool = False
@@ -56,31 +53,20 @@ class ResizeBilinear(Cell):
         return ops.ResizeBilinear(tuple(size), align_corners, self.half_pixel_centers)(x)
 
 
-class Upsample(Cell):
-    """Signals, images or volumes (N, C, spatial…) resized.
+class Upsample(Layer):
+    """Signals, images or volumes (N, C, spatial…) resized."""
 
-    Args:
-        size: target size, an int or one for each spatial dimension.
-        scale_factor: factor instead of `size`.
-        mode: ``"nearest"``, ``"linear"``, ``"bilinear"``, ``"bicubic"``, ``"trilinear"``, ``"area"``.
-        align_corners: corner pixels keep their values.
-        recompute_scale_factor: use the factor that the rounded target size amounts to.
-    """
-
-    def __init__(
-        self,
-        size: Any = None,
-        scale_factor: Any = None,
-        mode: str = "nearest",
-        align_corners: bool | None = None,
-        recompute_scale_factor: bool | None = None,
-    ) -> None:
-        super().__init__()
-        self.size = size
-        self.scale_factor = scale_factor
-        self.mode = mode
-        self.align_corners = align_corners
-        self.recompute_scale_factor = recompute_scale_factor
+    size: Any = setting(None, "target size, an int or one for each spatial dimension.", default=None)
+    scale_factor: Any = setting(None, "factor instead of `size`.", default=None)
+    mode: str = setting(
+        None,
+        '``"nearest"``, ``"linear"``, ``"bilinear"``, ``"bicubic"``, ``"trilinear"``, ``"area"``.',
+        default="nearest",
+    )
+    align_corners: bool | None = setting(None, "corner pixels keep their values.", default=None)
+    recompute_scale_factor: bool | None = setting(
+        None, "use the factor that the rounded target size amounts to.", default=None
+    )
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, C, spatial…)."""
@@ -89,54 +75,42 @@ class Upsample(Cell):
         )
 
 
-class PixelShuffle(Cell):
+class PixelShuffle(Layer):
     """Channels spread over space: (…, C·r², H, W) to (…, C, H·r, W·r) (Shi et al. 2016)."""
 
-    def __init__(self, upscale_factor: int) -> None:
-        super().__init__()
-        self.upscale_factor = argument.positive_int("PixelShuffle", "upscale_factor", upscale_factor)
+    upscale_factor: int = setting(argument.positive_int)
 
     def construct(self, input: Tensor) -> Tensor:
         """`input`: (…, C·r², H, W)."""
         return ops.pixel_shuffle(input, self.upscale_factor)
 
 
-class PixelUnshuffle(Cell):
+class PixelUnshuffle(Layer):
     """Space gathered into channels: (…, C, H·r, W·r) to (…, C·r², H, W)."""
 
-    def __init__(self, downscale_factor: int) -> None:
-        super().__init__()
-        self.downscale_factor = argument.positive_int("PixelUnshuffle", "downscale_factor", downscale_factor)
+    downscale_factor: int = setting(argument.positive_int)
 
     def construct(self, input: Tensor) -> Tensor:
         """`input`: (…, C, H·r, W·r)."""
         return ops.pixel_unshuffle(input, self.downscale_factor)
 
 
-class ChannelShuffle(Cell):
+class ChannelShuffle(Layer):
     """Channels (dim 1) dealt out by `groups` groups (Zhang et al. 2018)."""
 
-    def __init__(self, groups: int) -> None:
-        super().__init__()
-        self.groups = argument.positive_int("ChannelShuffle", "groups", groups)
+    groups: int = setting(argument.positive_int)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, C, …)."""
         return ops.channel_shuffle(x, self.groups)
 
 
-class CentralCrop(Cell):
-    """The middle of an image.
+class CentralCrop(Layer):
+    """The middle of an image."""
 
-    Args:
-        central_fraction: share of height and width that stays, in (0, 1].
-    """
-
-    def __init__(self, central_fraction: float) -> None:
-        super().__init__()
-        self.central_fraction = argument.exactly_float(
-            "CentralCrop", "central_fraction", central_fraction, 0.0, 1.0, "(]"
-        )
+    central_fraction: float = setting(
+        argument.exactly_float, "share of height and width that stays, in (0, 1].", low=0.0, high=1.0, ends="(]"
+    )
 
     def construct(self, image: Tensor) -> Tensor:
         """`image`: (C, H, W) or (N, C, H, W)."""
@@ -180,16 +154,12 @@ def check_equal_images(name: str, img1: Tensor, img2: Tensor) -> None:
         )
 
 
-class PSNR(Cell):
-    """Peak signal-to-noise ratio of two batches of images, one number per image.
+class PSNR(Layer):
+    """Peak signal-to-noise ratio of two batches of images, one number per image."""
 
-    Args:
-        max_val: largest value a pixel can have.
-    """
-
-    def __init__(self, max_val: float = 1.0) -> None:
-        super().__init__()
-        self.max_val = argument.within("PSNR", "max_val", max_val, 0.0, math.inf, "()")
+    max_val: float = setting(
+        argument.within, "largest value a pixel can have.", default=1.0, low=0.0, high=math.inf, ends="()"
+    )
 
     def construct(self, img1: Tensor, img2: Tensor) -> Tensor:
         """`img1`, `img2`: (N, C, H, W)."""
@@ -198,21 +168,19 @@ class PSNR(Cell):
         return 10 * ops.log(self.max_val**2 / error) / math.log(10)
 
 
-class Unfold(Cell):
+class Unfold(Layer):
     """Windows of an image, each laid out along the channels.
-
-    Args:
-        ksizes: ``[1, rows, columns, 1]`` of the window.
-        strides: ``[1, rows, columns, 1]`` between windows.
-        rates: ``[1, rows, columns, 1]`` between the pixels of a window.
-        padding: ``"same"`` or ``"valid"``.
 
     Raises:
         SporaxTypeError, SporaxValueError: settings of another form.
     """
 
-    def __init__(self, ksizes: Any, strides: Any, rates: Any, padding: str = "valid") -> None:
-        super().__init__()
+    ksizes: Any = setting(None, "``[1, rows, columns, 1]`` of the window.", attribute=False)
+    strides: Any = setting(None, "``[1, rows, columns, 1]`` between windows.", attribute=False)
+    rates: Any = setting(None, "``[1, rows, columns, 1]`` between the pixels of a window.", attribute=False)
+    padding: str = setting(None, '``"same"`` or ``"valid"``.', default="valid", attribute=False)
+
+    def _prepare(self, ksizes: Any, strides: Any, rates: Any, padding: str) -> None:
         for what, value in (("ksizes", ksizes), ("strides", strides), ("rates", rates)):
             check_type("Unfold", what, value, "a tuple or list", tuple | list)
             if len(value) != 4 or value[0] != 1 or value[3] != 1 or min(value) < 1:
@@ -251,17 +219,14 @@ def _window(size: int, sigma: float) -> Conv2d:
     return blur
 
 
-class _Similarity(Cell):
+class _Similarity(Layer):
     """What both indices share: settings, checks, and luminance and contrast at one scale."""
 
-    def __init__(self, max_val: float, filter_size: int, filter_sigma: float, k1: float, k2: float) -> None:
-        super().__init__()
-        name = type(self).__name__
-        self.max_val = argument.within(name, "max_val", max_val, 0.0, math.inf, "()")
-        self.filter_size = argument.positive_int(name, "filter_size", filter_size)
-        self.filter_sigma = argument.within(name, "filter_sigma", filter_sigma, 0.0, math.inf, "()")
-        self.k1 = argument.exactly_float(name, "k1", k1, -math.inf, math.inf)
-        self.k2 = argument.exactly_float(name, "k2", k2, -math.inf, math.inf)
+    max_val: float = setting(argument.within, low=0.0, high=math.inf, ends="()")
+    filter_size: int = setting(argument.positive_int)
+    filter_sigma: float = setting(argument.within, low=0.0, high=math.inf, ends="()")
+    k1: float = setting(argument.exactly_float, low=-math.inf, high=math.inf)
+    k2: float = setting(argument.exactly_float, low=-math.inf, high=math.inf)
 
     def pixels(self, **images: Tensor) -> tuple[float, list[Tensor]]:
         """The largest value and both images as float32 channels (N·C, 1, H, W); uint8 pixels become shares of 255."""

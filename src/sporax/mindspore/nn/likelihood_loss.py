@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._arguments import Reduction
@@ -41,16 +42,10 @@ class NLLLoss(LossBase):
 
 
 class BCELoss(LossBase):
-    """Cross entropy of probabilities with labels in [0, 1].
+    """Cross entropy of probabilities with labels in [0, 1]."""
 
-    Args:
-        weight: rescales each element.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-    """
-
-    def __init__(self, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
-        self.weight = weight
+    weight: Tensor | None = setting(None, "rescales each element.", default=None)
+    reduction: Reduction = setting(None, '``"mean"``, ``"sum"`` or ``"none"``.', default="mean")
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`logits` (probabilities) and `labels` of one shape."""
@@ -91,22 +86,12 @@ def _poisson(x: Array, target: Array, is_log: bool, full: bool, epsilon: float) 
 
 
 class PoissonNLLLoss(LossBase):
-    """Negative log-likelihood of counts under a Poisson distribution.
+    """Negative log-likelihood of counts under a Poisson distribution."""
 
-    Args:
-        log_input: the input is the logarithm of the rate.
-        full: add Stirling's approximation of log target!.
-        eps: keeps logarithms finite.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-    """
-
-    def __init__(
-        self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: Reduction = "mean"
-    ) -> None:
-        super().__init__(reduction)
-        self.log_input = argument.boolean("PoissonNLLLoss", "log_input", log_input)
-        self.full = argument.boolean("PoissonNLLLoss", "full", full)
-        self.eps = argument.number("PoissonNLLLoss", "eps", eps)
+    log_input: bool = setting(argument.boolean, "the input is the logarithm of the rate.", default=True)
+    full: bool = setting(argument.boolean, "add Stirling's approximation of log target!.", default=False)
+    eps: float = setting(argument.number, "keeps logarithms finite.", default=1e-8)
+    reduction: Reduction = setting(None, '``"mean"``, ``"sum"`` or ``"none"``.', default="mean")
 
     def construct(self, input: Tensor, target: Tensor) -> Tensor:
         """`input` and `target` of shapes that broadcast."""
@@ -135,16 +120,10 @@ class GaussianNLLLoss(LossBase):
 
 
 class MultiLabelSoftMarginLoss(LossBase):
-    """Mean over classes of the cross entropy of sigmoid with labels 0 or 1.
+    """Mean over classes of the cross entropy of sigmoid with labels 0 or 1."""
 
-    Args:
-        weight: rescales each class.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-    """
-
-    def __init__(self, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
-        self.weight = weight
+    weight: Tensor | None = setting(None, "rescales each class.", default=None)
+    reduction: Reduction = setting(None, '``"mean"``, ``"sum"`` or ``"none"``.', default="mean")
 
     def construct(self, x: Tensor, target: Tensor) -> Tensor:
         """`x` and `target` of one shape (N, C)."""
@@ -202,9 +181,7 @@ class FocalLoss(LossBase):
 class DiceLoss(LossBase):
     """1 - 2 · overlap / (sum of squares of both + smooth)."""
 
-    def __init__(self, smooth: float = 1e-5) -> None:
-        super().__init__()
-        self.smooth = argument.within("DiceLoss", "smooth", smooth, 0.0, math.inf, "()")
+    smooth: float = setting(argument.within, default=1e-5, low=0.0, high=math.inf, ends="()")
 
     def construct(self, logits: Tensor, label: Tensor) -> Tensor:
         """`logits` and `label` of one shape."""
@@ -302,34 +279,32 @@ class SampledSoftmaxLoss(LossBase):
         SporaxTypeError, SporaxValueError: numbers that do not fit, or `sampled_values` that are not three Tensors.
     """
 
-    def __init__(
-        self,
-        num_sampled: int,
-        num_classes: int,
-        num_true: int = 1,
-        sampled_values: Sequence[Tensor] | None = None,
-        remove_accidental_hits: bool = True,
-        seed: int = 0,
-        reduction: Reduction = "none",
-    ) -> None:
-        super().__init__(reduction)
+    num_sampled: int = setting(attribute=False)
+    num_classes: int = setting(attribute=False)
+    num_true: int = setting(default=1)
+    sampled_values: Sequence[Tensor] | None = setting(
+        check_type, default=None, expected="a list or tuple", types=tuple | list | None
+    )
+    remove_accidental_hits: bool = setting(argument.boolean, default=True, attribute=False)
+    seed: int = setting(default=0, attribute=False)
+    reduction: Reduction = setting(default="none")
+
+    def _prepare(self, num_sampled: int, num_classes: int, remove_accidental_hits: bool, seed: int) -> None:
         name = "SampledSoftmaxLoss"
-        for what, value in (("num_sampled", num_sampled), ("num_classes", num_classes), ("num_true", num_true)):
+        argument.ints(name, "seed", seed, 1, 0)
+        for what, value in (("num_sampled", num_sampled), ("num_classes", num_classes), ("num_true", self.num_true)):
             argument.positive_int(name, what, value)
-        if max(num_sampled, num_true) > num_classes:
+        if max(num_sampled, self.num_true) > num_classes:
             raise SporaxValueError(
                 f"For '{name}', 'num_sampled' and 'num_true' must be at most 'num_classes' = {num_classes}, but got "
-                f"{num_sampled} and {num_true}."
+                f"{num_sampled} and {self.num_true}."
             )
-        check_type(name, "sampled_values", sampled_values, "a list or tuple", tuple | list | None)
-        if sampled_values is not None and len(sampled_values) != 3:
-            raise SporaxValueError(f"For '{name}', 'sampled_values' must have length 3, but got {len(sampled_values)}.")
-        self.num_true = num_true
-        self.sampled_values = sampled_values
-        argument.ints(name, "seed", seed, 1, 0)
-        argument.boolean(name, "remove_accidental_hits", remove_accidental_hits)
+        if self.sampled_values is not None and len(self.sampled_values) != 3:
+            raise SporaxValueError(
+                f"For '{name}', 'sampled_values' must have length 3, but got {len(self.sampled_values)}."
+            )
         self.sampler = ops.UniformCandidateSampler(
-            num_true, num_sampled, True, num_classes, seed, remove_accidental_hits
+            self.num_true, num_sampled, True, num_classes, seed, remove_accidental_hits
         )
 
     def construct(self, weights: Tensor, biases: Tensor, labels: Tensor, logits: Tensor) -> Tensor:

@@ -7,13 +7,14 @@ from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore._names.missing import answer_missing_names, homes
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._arguments import Reduction
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Layer
 from sporax.mindspore.ops._core.operator import MINT
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
@@ -36,7 +37,7 @@ answer_missing_names(
 )
 
 
-class LossBase(Cell):
+class LossBase(Layer):
     """Base of losses: knows how to reduce.
 
     Args:
@@ -53,6 +54,9 @@ class LossBase(Cell):
         self.average, self.reduce = reduction != "sum", reduction != "none"
         # Made once: a strategy can be set on them.
         self.mul, self.reduce_mean, self.reduce_sum = ops.Mul(), ops.ReduceMean(), ops.ReduceSum()
+
+    def _begin(self, values: dict[str, Any]) -> None:
+        LossBase.__init__(self, values.pop("reduction", "mean"))
 
     def get_axis(self, x: Tensor) -> tuple[int, ...]:
         """All dimensions of `x`."""
@@ -120,34 +124,23 @@ class MAELoss(L1Loss):
 class CrossEntropyLoss(LossBase):
     """Negative log-likelihood of classes under softmax of the logits.
 
-    Args:
-        weight: weight of each class, (C,).
-        ignore_index: label that counts for nothing.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        label_smoothing: share of the target spread over all classes, in [0, 1].
-
     Raises:
         SporaxValueError: `reduction` or `label_smoothing` is out of range.
         SporaxTypeError: `weight` is not a Tensor.
     """
 
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-        label_smoothing: float = 0.0,
-    ) -> None:
-        super().__init__(reduction)
-        if weight is not None:
-            argument_is_tensor("CrossEntropyLoss", weight=weight)
-        if not 0.0 <= argument.number("CrossEntropyLoss", "label_smoothing", label_smoothing) <= 1.0:
-            raise SporaxValueError.must("CrossEntropyLoss", "label_smoothing", "be in [0, 1]", label_smoothing)
-        self.weight = weight
-        self.ignore_index = check_type(
-            "CrossEntropyLoss", "ignore_index", ignore_index, "an int", int, takes_bool=False
-        )
-        self.label_smoothing = label_smoothing
+    weight: Tensor | None = setting(None, "weight of each class, (C,).", default=None)
+    ignore_index: int = setting(
+        check_type, "label that counts for nothing.", default=-100, expected="an int", types=int, takes_bool=False
+    )
+    reduction: Reduction = setting(None, '``"mean"``, ``"sum"`` or ``"none"``.', default="mean")
+    label_smoothing: float = setting(None, "share of the target spread over all classes, in [0, 1].", default=0.0)
+
+    def _prepare(self) -> None:
+        if self.weight is not None:
+            argument_is_tensor("CrossEntropyLoss", weight=self.weight)
+        if not 0.0 <= argument.number("CrossEntropyLoss", "label_smoothing", self.label_smoothing) <= 1.0:
+            raise SporaxValueError.must("CrossEntropyLoss", "label_smoothing", "be in [0, 1]", self.label_smoothing)
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`logits`: (N, C) or (N, C, d1, …). `labels`: class indices (N,) or (N, d1, …), or probabilities like `logits`."""
@@ -158,18 +151,15 @@ class CrossEntropyLoss(LossBase):
 class SoftmaxCrossEntropyWithLogits(LossBase):
     """Cross entropy between softmax of the logits and labels.
 
-    Args:
-        sparse: labels are class indices, not probabilities.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-
     Attributes:
         softmax_cross_entropy, one_hot, sparse_softmax_cross_entropy: primitives that can have a strategy. Sparse labels go
             through the last one (with the reduction ``"mean"``) if that was told something, or through the first two.
     """
 
-    def __init__(self, sparse: bool = False, reduction: Reduction = "none") -> None:
-        super().__init__(reduction)
-        self.sparse = argument.boolean("SoftmaxCrossEntropyWithLogits", "sparse", sparse)
+    sparse: bool = setting(argument.boolean, "labels are class indices, not probabilities.", default=False)
+    reduction: Reduction = setting(None, '``"mean"``, ``"sum"`` or ``"none"``.', default="none")
+
+    def _prepare(self) -> None:
         self.one_hot = ops.OneHot()
         self.softmax_cross_entropy = ops.SoftmaxCrossEntropyWithLogits()
         self.sparse_softmax_cross_entropy = ops.SparseSoftmaxCrossEntropyWithLogits()
@@ -205,23 +195,16 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
 
 
 class BCEWithLogitsLoss(LossBase):
-    """Cross entropy of sigmoid of the logits with probabilities.
+    """Cross entropy of sigmoid of the logits with probabilities."""
 
-    Args:
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: rescales each element.
-        pos_weight: weight of the positive part.
-    """
+    reduction: Reduction = setting(None, '``"mean"``, ``"sum"`` or ``"none"``.', default="mean")
+    weight: Tensor | None = setting(None, "rescales each element.", default=None)
+    pos_weight: Tensor | None = setting(None, "weight of the positive part.", default=None)
 
-    def __init__(
-        self, reduction: Reduction = "mean", weight: Tensor | None = None, pos_weight: Tensor | None = None
-    ) -> None:
-        super().__init__(reduction)
-        for name, value in (("weight", weight), ("pos_weight", pos_weight)):
+    def _prepare(self) -> None:
+        for name, value in (("weight", self.weight), ("pos_weight", self.pos_weight)):
             if isinstance(value, Parameter):
                 raise SporaxTypeError(f"For 'BCEWithLogitsLoss', '{name}' must be a Tensor, but got a Parameter.")
-        self.weight = weight
-        self.pos_weight = pos_weight
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`logits` and `labels` of one shape."""
@@ -320,23 +303,15 @@ class CosineEmbeddingLoss(LossBase):
 
 
 class MultiMarginLoss(LossBase):
-    """Mean over the other classes of max(0, margin - x[class] + x[other]) ** p.
+    """Mean over the other classes of max(0, margin - x[class] + x[other]) ** p."""
 
-    Args:
-        p: 1 or 2.
-        margin: see above.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: weight of each class, (C,).
-    """
+    p: int = setting(check_type, "1 or 2.", default=1, attribute=False, expected="an int", types=int, takes_bool=False)
+    margin: float = setting(argument.number, "see above.", default=1.0)
+    reduction: Reduction = setting(None, '``"mean"``, ``"sum"`` or ``"none"``.', default="mean")
+    weight: Tensor | None = setting(None, "weight of each class, (C,).", default=None)
 
-    def __init__(
-        self, p: int = 1, margin: float = 1.0, reduction: Reduction = "mean", weight: Tensor | None = None
-    ) -> None:
-        super().__init__(reduction)
-        check_type("MultiMarginLoss", "p", p, "an int", int, takes_bool=False)
+    def _prepare(self, p: int) -> None:
         self.p = argument.one_of("MultiMarginLoss", "p", p, (1, 2))
-        self.margin = argument.number("MultiMarginLoss", "margin", margin)
-        self.weight = weight
 
     def construct(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """`x`: (N, C); `target`: classes (N,)."""
@@ -359,24 +334,15 @@ class MultilabelMarginLoss(LossBase):
 
 
 class TripletMarginLoss(LossBase):
-    """max(0, ‖x - positive‖ - ‖x - negative‖ + margin).
+    """max(0, ‖x - positive‖ - ‖x - negative‖ + margin)."""
 
-    Args:
-        p: power of the norm.
-        swap: use ‖positive - negative‖ where that is smaller than ‖x - negative‖.
-        eps: added to the differences.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        margin: see above.
-    """
-
-    def __init__(
-        self, p: int = 2, swap: bool = False, eps: float = 1e-6, reduction: Reduction = "mean", margin: float = 1.0
-    ) -> None:
-        super().__init__(reduction)
-        self.p = argument.positive_int("TripletMarginLoss", "p", p)
-        self.swap = argument.boolean("TripletMarginLoss", "swap", swap)
-        self.eps = argument.number("TripletMarginLoss", "eps", eps)
-        self.margin = argument.number("TripletMarginLoss", "margin", margin)
+    p: int = setting(argument.positive_int, "power of the norm.", default=2)
+    swap: bool = setting(
+        argument.boolean, "use ‖positive - negative‖ where that is smaller than ‖x - negative‖.", default=False
+    )
+    eps: float = setting(argument.number, "added to the differences.", default=1e-6)
+    reduction: Reduction = setting(None, '``"mean"``, ``"sum"`` or ``"none"``.', default="mean")
+    margin: float = setting(argument.number, "see above.", default=1.0)
 
     def construct(self, x: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0) -> Tensor:
         """Vectors along the last dim; `margin` counts where the constructor was given none."""

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.common.transforms import value_and_grad
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._deferred_settings import late_setting
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.nn.grad_reducer import reduces
 from sporax.mindspore.nn.wrap import TrainOneStepCell
 from sporax.mindspore.ops._core.operator import Array, operator
@@ -29,15 +30,12 @@ def every_finite(inputs: Array) -> Array:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in floating] or [jnp.asarray(True)]))
 
 
-class FixedLossScaleUpdateCell(Cell):
-    """A loss scale that stays.
+class FixedLossScaleUpdateCell(Layer):
+    """A loss scale that stays."""
 
-    Args:
-        loss_scale_value: the scale, a positive number.
-    """
+    loss_scale_value: float = setting(None, "the scale, a positive number.", attribute=False)
 
-    def __init__(self, loss_scale_value: float) -> None:
-        super().__init__()
+    def _prepare(self, loss_scale_value: float) -> None:
         self.loss_scale_value = _scale("FixedLossScaleUpdateCell", loss_scale_value)
 
     def get_loss_scale(self) -> float:
@@ -49,21 +47,16 @@ class FixedLossScaleUpdateCell(Cell):
         return overflow
 
 
-class DynamicLossScaleUpdateCell(Cell):
-    """A loss scale that is divided by a factor after an overflow, and multiplied by it after `scale_window` good steps.
+class DynamicLossScaleUpdateCell(Layer):
+    """A loss scale that is divided by a factor after an overflow, and multiplied by it after `scale_window` good steps."""
 
-    Args:
-        loss_scale_value: first scale, a positive number.
-        scale_factor: the factor.
-        scale_window: how many steps in a row must be good.
-    """
+    loss_scale_value: float = setting(None, "first scale, a positive number.", attribute=False)
+    scale_factor: int = setting(argument.number, "the factor.")
+    scale_window: int = setting(argument.positive_int, "how many steps in a row must be good.")
 
-    def __init__(self, loss_scale_value: float, scale_factor: int, scale_window: int) -> None:
-        super().__init__()
+    def _prepare(self, loss_scale_value: float) -> None:
         name = "DynamicLossScaleUpdateCell"
         self.loss_scale_value = _scale(name, loss_scale_value)
-        self.scale_factor = argument.number(name, "scale_factor", scale_factor)
-        self.scale_window = argument.positive_int(name, "scale_window", scale_window)
         # 1, so that the first window has as many steps as the others.
         self.cur_iter = Parameter(Tensor(1, dtypes.int32), name="current_iterator_step")
         self.last_overflow_iter = Parameter(Tensor(0, dtypes.int32), name="last_overflow_iterator_step")

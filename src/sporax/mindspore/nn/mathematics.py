@@ -12,6 +12,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.initializer import Uniform, initializer
@@ -19,11 +20,11 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sparse_tensor import COOTensor
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.ops._core.operator import PRIMITIVES
 
 
-class BiDense(Cell):
+class BiDense(Layer):
     """``x1ᵀ · weight · x2 + bias`` for each output channel.
 
     Args:
@@ -38,29 +39,23 @@ class BiDense(Cell):
         SporaxTypeError, SporaxValueError: sizes that do not fit.
     """
 
-    def __init__(
-        self,
-        in1_channels: int,
-        in2_channels: int,
-        out_channels: int,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        has_bias: bool = True,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self.in1_channels = argument.positive_int("BiDense", "in1_channels", in1_channels)
-        self.in2_channels = argument.positive_int("BiDense", "in2_channels", in2_channels)
-        self.out_channels = argument.positive_int("BiDense", "out_channels", out_channels)
-        self.has_bias = argument.boolean("BiDense", "has_bias", has_bias)
-        shape = (out_channels, in1_channels, in2_channels)
+    in1_channels: int = setting(argument.positive_int)
+    in2_channels: int = setting(argument.positive_int)
+    out_channels: int = setting(argument.positive_int)
+    weight_init: Any = setting(default=None, attribute=False)
+    bias_init: Any = setting(default=None, attribute=False)
+    has_bias: bool = setting(argument.boolean, default=True)
+    dtype: DType = setting(default=dtypes.float32, attribute=False)
+
+    def _prepare(self, weight_init: Any, bias_init: Any, dtype: DType) -> None:
+        shape = (self.out_channels, self.in1_channels, self.in2_channels)
         argument.initial_shape("BiDense", "weight_init", weight_init, shape)
-        argument.initial_shape("BiDense", "bias_init", bias_init, (out_channels,))
-        standard = Uniform(1 / math.sqrt(in1_channels))
+        argument.initial_shape("BiDense", "bias_init", bias_init, (self.out_channels,))
+        standard = Uniform(1 / math.sqrt(self.in1_channels))
         self.weight = Parameter(initializer(standard if weight_init is None else weight_init, shape, dtype), "weight")
         self.bias = None
-        if has_bias:
-            value = initializer(standard if bias_init is None else bias_init, (out_channels,), dtype)
+        if self.has_bias:
+            value = initializer(standard if bias_init is None else bias_init, (self.out_channels,), dtype)
             self.bias = Parameter(value, name="bias")
 
     def construct(self, input1: Tensor, input2: Tensor) -> Tensor:
@@ -75,29 +70,22 @@ class BiDense(Cell):
         return result if bias is None else result + bias
 
 
-class OneHot(Cell):
+class OneHot(Layer):
     """Vectors with `on_value` at the given indices and `off_value` elsewhere.
 
     Args:
-        axis: where the new dimension goes.
-        depth: its size.
         on_value, off_value: see above.
-        dtype: element type.
     """
 
-    def __init__(
-        self,
-        axis: int = -1,
-        depth: int = 1,
-        on_value: float = 1.0,
-        off_value: float = 0.0,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self.axis = axis
-        self.depth = argument.positive_int("OneHot", "depth", depth)
+    axis: int = setting(None, "where the new dimension goes.", default=-1)
+    depth: int = setting(argument.positive_int, "its size.", default=1)
+    on_value: float = setting(default=1.0, attribute=False)
+    off_value: float = setting(default=0.0, attribute=False)
+    dtype: DType = setting(None, "element type.", default=dtypes.float32, attribute=False)
+
+    def _prepare(self, on_value: float, off_value: float, dtype: DType) -> None:
         self.on_value, self.off_value, self.dtype = on_value, off_value, dtype
-        self.onehot = ops.OneHot(axis)
+        self.onehot = ops.OneHot(self.axis)
 
     def construct(self, indices: Tensor) -> Tensor:
         """`indices`: integers of any shape."""
@@ -118,30 +106,26 @@ class Norm(Cell):
         return ops.sqrt(ops.reduce_sum(ops.square(x), self.axis, self.keep_dims))
 
 
-class L1Regularizer(Cell):
+class L1Regularizer(Layer):
     """`scale` times the sum of absolute values.
 
     Raises:
         SporaxValueError: `scale` is not positive and finite.
     """
 
-    def __init__(self, scale: float) -> None:
-        super().__init__()
-        self.scale = argument.within("L1Regularizer", "scale", scale, 0.0, math.inf, "()")
+    scale: float = setting(argument.within, low=0.0, high=math.inf, ends="()")
 
     def construct(self, weights: Tensor) -> Tensor:
         """`weights` of any shape."""
         return self.scale * ops.reduce_sum(ops.abs(weights))
 
 
-class ClipByNorm(Cell):
+class ClipByNorm(Layer):
     """The input, shortened to `clip_norm` where its norm along `axis` is larger."""
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None) -> None:
-        super().__init__()
-        self.axis = check_type(
-            "ClipByNorm", "axis", axis, "an int or a tuple", int | tuple | list | None, takes_bool=False
-        )
+    axis: int | tuple[int, ...] | None = setting(
+        check_type, default=None, expected="an int or a tuple", types=int | tuple | list | None, takes_bool=False
+    )
 
     def construct(self, x: Tensor, clip_norm: Any) -> Tensor:
         """`x` of any shape; `clip_norm`: a positive number or scalar Tensor."""
@@ -270,7 +254,7 @@ class ReduceLogSumExp(Cell):
         return ops.logsumexp(x, self.axis, self.keep_dims)
 
 
-class MatMul(Cell):
+class MatMul(Layer):
     """Product of matrices, or of vectors, with leading dimensions broadcast. Vectors are not transposed.
 
     Args:
@@ -280,10 +264,8 @@ class MatMul(Cell):
         SporaxTypeError: they are not bools.
     """
 
-    def __init__(self, transpose_x1: bool = False, transpose_x2: bool = False) -> None:
-        super().__init__()
-        self.transpose_x1 = argument.boolean("MatMul", "transpose_x1", transpose_x1)
-        self.transpose_x2 = argument.boolean("MatMul", "transpose_x2", transpose_x2)
+    transpose_x1: bool = setting(argument.boolean, default=False)
+    transpose_x2: bool = setting(argument.boolean, default=False)
 
     def construct(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The product of two Tensors."""
@@ -295,20 +277,18 @@ class MatMul(Cell):
         return ops.matmul(x1, x2)
 
 
-class Range(Cell):
+class Range(Layer):
     """The numbers from `start` up to `limit` in steps of `delta`: int32, or float32 where one of them is a float.
-
-    Args:
-        start: first number; with `start` alone the numbers go from 0 to it.
-        limit: end, which is not one of them.
-        delta: step.
 
     Raises:
         SporaxValueError: `delta` is 0.
     """
 
-    def __init__(self, start: float, limit: float | None = None, delta: float = 1) -> None:
-        super().__init__()
+    start: float = setting(None, "first number; with `start` alone the numbers go from 0 to it.", attribute=False)
+    limit: float | None = setting(None, "end, which is not one of them.", default=None, attribute=False)
+    delta: float = setting(None, "step.", default=1, attribute=False)
+
+    def _prepare(self, start: float, limit: float | None, delta: float) -> None:
         SporaxValueError.raise_if(delta == 0, "Range", "delta", "not be 0", "0")
         numbers = np.arange(0, start, delta) if limit is None else np.arange(start, limit, delta)
         # MindSpore has no float64 here.

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.initializer import initializer
@@ -15,7 +16,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._arguments import ImageFormat
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.mindspore.ops._core.parameters import taking
@@ -71,30 +72,22 @@ class LayerNorm(Cell):
         return self.layer_norm(input_x, gamma, beta)[0]
 
 
-class RMSNorm(Cell):
-    """Divides by the root mean square over the last dimensions (Zhang & Sennrich 2019); not among MindSpore 2.10's layers.
+class RMSNorm(Layer):
+    """Divides by the root mean square over the last dimensions (Zhang & Sennrich 2019); not among MindSpore 2.10's layers."""
 
-    Args:
-        normalized_shape: shape of `gamma`: the last dimensions; an int for one.
-        gamma_init: initializer.
-        epsilon: added to the mean square.
-        dtype: element type of the Parameter.
-    """
+    normalized_shape: int | tuple[int, ...] | list[int] = setting(
+        None, "shape of `gamma`: the last dimensions; an int for one.", attribute=False
+    )
+    gamma_init: Any = setting(None, "initializer.", default="ones", attribute=False)
+    epsilon: float = setting(argument.number, "added to the mean square.", default=1e-6)
+    dtype: DType = setting(None, "element type of the Parameter.", default=dtypes.float32, attribute=False)
 
     _in_repr = "normalized_shape"
 
-    def __init__(
-        self,
-        normalized_shape: int | tuple[int, ...] | list[int],
-        gamma_init: Any = "ones",
-        epsilon: float = 1e-6,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
+    def _prepare(self, normalized_shape: int | tuple[int, ...] | list[int], gamma_init: Any, dtype: DType) -> None:
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
         check_type("RMSNorm", "normalized_shape", shape, "an int, tuple or list", tuple | list)
         self.normalized_shape = tuple(argument.positive_int("RMSNorm", "normalized_shape", size) for size in shape)
-        self.epsilon = argument.number("RMSNorm", "epsilon", epsilon)
         self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), name="gamma")
 
     def construct(self, x: Tensor) -> Tensor:
@@ -107,45 +100,39 @@ class RMSNorm(Cell):
         return ops.rms_norm(x, gamma, self.epsilon)[0]
 
 
-class GroupNorm(Cell):
+class GroupNorm(Layer):
     """Normalises each group of channels of each sample over channels and space (Wu & He 2018).
 
     Args:
-        num_groups: number of groups.
-        num_channels: number of channels, a multiple of it.
-        eps: added to the variance.
-        affine: whether `gamma` and `beta` are trained.
         gamma_init, beta_init: initializers.
-        dtype: element type of the Parameters.
 
     Raises:
         SporaxValueError: the groups do not divide the channels, or the input has other channels.
     """
 
+    num_groups: int = setting(argument.positive_int, "number of groups.")
+    num_channels: int = setting(argument.positive_int, "number of channels, a multiple of it.")
+    eps: float = setting(argument.number, "added to the variance.", default=1e-5)
+    affine: bool = setting(argument.boolean, "whether `gamma` and `beta` are trained.", default=True)
+    gamma_init: Any = setting(default="ones", attribute=False)
+    beta_init: Any = setting(default="zeros", attribute=False)
+    dtype: DType = setting(None, "element type of the Parameters.", default=dtypes.float32, attribute=False)
+
     _in_repr = "num_groups num_channels"
 
-    def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        gamma_init: Any = "ones",
-        beta_init: Any = "zeros",
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self.num_groups = argument.positive_int("GroupNorm", "num_groups", num_groups)
-        self.num_channels = argument.positive_int("GroupNorm", "num_channels", num_channels)
-        if num_channels % num_groups:
+    def _prepare(self, gamma_init: Any, beta_init: Any, dtype: DType) -> None:
+        if self.num_channels % self.num_groups:
             raise SporaxValueError(
-                f"For 'GroupNorm', 'num_channels' must be a multiple of 'num_groups', but got {num_channels} and {num_groups}."
+                f"For 'GroupNorm', 'num_channels' must be a multiple of 'num_groups', but got {self.num_channels} and "
+                f"{self.num_groups}."
             )
-        self.eps = argument.number("GroupNorm", "eps", eps)
-        self.affine = argument.boolean("GroupNorm", "affine", affine)
         # Parameters in any case: MindSpore's checkpoints have them also without `affine`.
-        self.gamma = Parameter(initializer(gamma_init, (num_channels,), dtype), name="gamma", requires_grad=affine)
-        self.beta = Parameter(initializer(beta_init, (num_channels,), dtype), name="beta", requires_grad=affine)
+        self.gamma = Parameter(
+            initializer(gamma_init, (self.num_channels,), dtype), name="gamma", requires_grad=self.affine
+        )
+        self.beta = Parameter(
+            initializer(beta_init, (self.num_channels,), dtype), name="beta", requires_grad=self.affine
+        )
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, num_channels, …)."""
@@ -371,44 +358,34 @@ def _checked_groups(process_groups: object) -> tuple[tuple[int, ...], ...] | Non
     return tuple(map(tuple, lists))
 
 
-class _InstanceNorm(Cell):
+class _InstanceNorm(Layer):
     """Normalises each channel of each sample over space (Ulyanov et al. 2016).
 
     The moving statistics are kept for checkpoints, as MindSpore does; the result never depends on them. They move while
     training.
 
     Args:
-        num_features: number of channels.
-        eps: added to the variance.
-        momentum: share of the new statistics in the moving ones.
-        affine: whether `gamma` and `beta` are trained.
         gamma_init, beta_init: initializers.
-        dtype: element type of the Parameters.
 
     Raises:
         SporaxValueError: `num_features` below 1, `momentum` outside [0, 1], input of another rank or channel count.
     """
 
+    num_features: int = setting(argument.positive_int, "number of channels.")
+    eps: float = setting(argument.number, "added to the variance.", default=1e-5)
+    momentum: float = setting(
+        argument.within, "share of the new statistics in the moving ones.", default=0.1, low=0.0, high=1.0
+    )
+    affine: bool = setting(argument.boolean, "whether `gamma` and `beta` are trained.", default=True, attribute=False)
+    gamma_init: Any = setting(default="ones", attribute=False)
+    beta_init: Any = setting(default="zeros", attribute=False)
+    dtype: DType = setting(None, "element type of the Parameters.", default=dtypes.float32, attribute=False)
+
     _in_repr = "num_features eps momentum"
     rank = 0
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        affine: bool = True,
-        gamma_init: Any = "ones",
-        beta_init: Any = "zeros",
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        name = type(self).__name__
-        self.num_features = argument.positive_int(name, "num_features", num_features)
-        self.eps = argument.number(name, "eps", eps)
-        self.momentum = argument.within(name, "momentum", momentum, 0.0, 1.0)
-        argument.boolean(name, "affine", affine)
-        shape = (num_features,)
+    def _prepare(self, affine: bool, gamma_init: Any, beta_init: Any, dtype: DType) -> None:
+        shape = (self.num_features,)
         self.moving_mean = Parameter(initializer("zeros", shape, dtype), name="mean", requires_grad=False)
         self.moving_variance = Parameter(initializer("ones", shape, dtype), name="variance", requires_grad=False)
         self.gamma = Parameter(initializer(gamma_init, shape, dtype), name="gamma", requires_grad=affine)

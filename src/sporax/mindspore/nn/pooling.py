@@ -6,10 +6,11 @@ from typing import Any
 
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._arguments import ImageFormat, PadMode
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.ops._core.check import pair
 from sporax.mindspore.ops._core.parameters import taking
 from sporax.mindspore.ops.nn.convolution import Edges, resolved_edges
@@ -390,23 +391,14 @@ class MaxUnpool3d(_MaxUnpool):
     spatial = 3
 
 
-class _FractionalMaxPool(Cell):
+class _FractionalMaxPool(Layer):
     """What the layers for two and for three dims share."""
 
-    def __init__(
-        self,
-        kernel_size: Any,
-        output_size: Any = None,
-        output_ratio: Any = None,
-        return_indices: bool = False,
-        _random_samples: Tensor | None = None,
-    ) -> None:
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.output_size = output_size
-        self.output_ratio = output_ratio
-        self.return_indices = argument.boolean(type(self).__name__, "return_indices", return_indices)
-        self._random_samples = _random_samples
+    kernel_size: Any = setting()
+    output_size: Any = setting(default=None)
+    output_ratio: Any = setting(default=None)
+    return_indices: bool = setting(argument.boolean, default=False)
+    _random_samples: Tensor | None = setting(default=None)
 
     @property
     def _settings(self) -> tuple[Any, ...]:

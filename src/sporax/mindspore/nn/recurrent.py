@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.initializer import Uniform, initializer
@@ -23,7 +24,7 @@ from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.basic import Dropout
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Layer
 from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.mindspore.ops._core.parameters import taking
 
@@ -106,33 +107,24 @@ def recur(
     return (outputs, *last)
 
 
-class _Recurrent(Cell):
+class _Recurrent(Layer):
     """Stack of recurrent layers; see `LSTM`."""
+
+    input_size: int = setting(argument.positive_int)
+    hidden_size: int = setting(argument.positive_int)
+    num_layers: int = setting(argument.positive_int, default=1)
+    has_bias: bool = setting(argument.boolean, default=True)
+    batch_first: bool = setting(argument.boolean, default=False)
+    dropout: float = setting(argument.exactly_float, default=0.0, low=0.0, high=1.0, ends="[)")
+    bidirectional: bool = setting(argument.boolean, default=False)
+    dtype: DType = setting(default=dtypes.float32, attribute=False)
 
     _in_repr = "input_size hidden_size num_layers bidirectional"
     mode = "tanh"
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        has_bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
+    def _prepare(self, dtype: DType) -> None:
         name = type(self).__name__
-        self.input_size = argument.positive_int(name, "input_size", input_size)
-        self.hidden_size = argument.positive_int(name, "hidden_size", hidden_size)
-        self.num_layers = argument.positive_int(name, "num_layers", num_layers)
-        self.has_bias = argument.boolean(name, "has_bias", has_bias)
-        self.batch_first = argument.boolean(name, "batch_first", batch_first)
-        self.bidirectional = argument.boolean(name, "bidirectional", bidirectional)
-        self.dropout = argument.exactly_float(name, "dropout", dropout, 0.0, 1.0, "[)")
-        if dropout > 0 and num_layers == 1:
+        if self.dropout > 0 and self.num_layers == 1:
             warnings.warn(f"For '{name}', 'dropout' acts between layers, and 'num_layers' is 1: it has no effect.")
         self.dropout_op = Dropout(p=self.dropout)
         self._make_parameters(dtype)
@@ -258,27 +250,24 @@ class RNN(_Recurrent):
         super().__init__(**settings)
 
 
-class RNNCellBase(Cell):
-    """Weights of one step of one layer; base of cells that users write, too (`mindspore.nn.layer.rnn_cells`).
+class RNNCellBase(Layer):
+    """Weights of one step of one layer; base of cells that users write, too (`mindspore.nn.layer.rnn_cells`)."""
 
-    Args:
-        num_chunks: gates, whose weights stand below each other; the others are those of `LSTMCell`.
-    """
+    input_size: int = setting(argument.positive_int)
+    hidden_size: int = setting(argument.positive_int)
+    has_bias: bool = setting(argument.boolean)
+    num_chunks: int = setting(
+        None, "gates, whose weights stand below each other; the others are those of `LSTMCell`.", attribute=False
+    )
+    dtype: DType = setting(default=dtypes.float32, attribute=False)
 
-    def __init__(
-        self, input_size: int, hidden_size: int, has_bias: bool, num_chunks: int, dtype: DType = dtypes.float32
-    ) -> None:
-        super().__init__()
-        name = type(self).__name__
-        self.input_size = argument.positive_int(name, "input_size", input_size)
-        self.hidden_size = argument.positive_int(name, "hidden_size", hidden_size)
-        self.has_bias = argument.boolean(name, "has_bias", has_bias)
-        rows = num_chunks * hidden_size
-        recipe = Uniform(1 / math.sqrt(hidden_size))
-        self.weight_ih = Parameter(initializer(recipe, (rows, input_size), dtype), name="weight_ih")
-        self.weight_hh = Parameter(initializer(recipe, (rows, hidden_size), dtype), name="weight_hh")
-        self.bias_ih = Parameter(initializer(recipe, (rows,), dtype), name="bias_ih") if has_bias else None
-        self.bias_hh = Parameter(initializer(recipe, (rows,), dtype), name="bias_hh") if has_bias else None
+    def _prepare(self, num_chunks: int, dtype: DType) -> None:
+        rows = num_chunks * self.hidden_size
+        recipe = Uniform(1 / math.sqrt(self.hidden_size))
+        self.weight_ih = Parameter(initializer(recipe, (rows, self.input_size), dtype), name="weight_ih")
+        self.weight_hh = Parameter(initializer(recipe, (rows, self.hidden_size), dtype), name="weight_hh")
+        self.bias_ih = Parameter(initializer(recipe, (rows,), dtype), name="bias_ih") if self.has_bias else None
+        self.bias_hh = Parameter(initializer(recipe, (rows,), dtype), name="bias_hh") if self.has_bias else None
 
 
 class _RecurrentCell(RNNCellBase):

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context, ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore._names.missing import missing_name
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.common.transforms import GradOperation, value_and_grad
 from sporax.mindspore.nn._deferred_settings import late_setting
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.nn.grad_reducer import ReducerOfMode, broadcast_parameters, broadcasts_first, reduces
 from sporax.runtime.state import frames
 
@@ -272,17 +273,13 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
         return getattr(nn, name) if name in nn.__all__ else missing_name(__name__, name)
 
 
-class Jvp(Cell):
-    """Outputs of a network and their derivative in a direction: ``Jvp(net)(*inputs, v)``. Use `ops.jvp` in new code.
+class Jvp(Layer):
+    """Outputs of a network and their derivative in a direction: ``Jvp(net)(*inputs, v)``. Use `ops.jvp` in new code."""
 
-    Args:
-        fn: function or Cell of Tensors.
-    """
+    fn: Any = setting(None, "function or Cell of Tensors.")
 
-    def __init__(self, fn: Any) -> None:
-        super().__init__()
-        _check_function("Jvp", fn)
-        self.fn = fn
+    def _prepare(self) -> None:
+        _check_function("Jvp", self.fn)
 
     def construct(self, *args: Any) -> tuple[Any, Any]:
         """Inputs, then the direction: a Tensor for one input, a tuple for several."""
@@ -291,17 +288,13 @@ class Jvp(Cell):
         return ops.jvp(self.fn, tuple(inputs), directions)
 
 
-class Vjp(Cell):
-    """Outputs of a network and the gradients of its inputs: ``Vjp(net)(*inputs, v)``. Use `ops.vjp` in new code.
+class Vjp(Layer):
+    """Outputs of a network and the gradients of its inputs: ``Vjp(net)(*inputs, v)``. Use `ops.vjp` in new code."""
 
-    Args:
-        fn: function or Cell of Tensors.
-    """
+    fn: Any = setting(None, "function or Cell of Tensors.")
 
-    def __init__(self, fn: Any) -> None:
-        super().__init__()
-        _check_function("Vjp", fn)
-        self.fn = fn
+    def _prepare(self) -> None:
+        _check_function("Vjp", self.fn)
 
     def construct(self, *args: Any) -> tuple[Any, Any]:
         """Inputs, then the cotangent: a Tensor for one output, a tuple for several."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.mindspore._declared import REQUIRED, Argument
 from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._arguments import REQUIRED, Argument
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._shuffles import drawn

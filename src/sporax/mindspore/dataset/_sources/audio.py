@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
+from sporax.mindspore._declared import REQUIRED
 from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._arguments import REQUIRED
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import format as arg
 from sporax.mindspore.dataset._sources.format import FormatDataset, Rows

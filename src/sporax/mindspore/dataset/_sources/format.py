@@ -30,17 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore._declared import REQUIRED, Argument, Check, documented, published, signature_of
 from sporax.mindspore.dataset import _checks, config
-from sporax.mindspore.dataset._arguments import (
-    REQUIRED,
-    Argument,
-    Check,
-    documented,
-    published,
-    record_constructor,
-    recorded_arguments,
-    signature_of,
-)
+from sporax.mindspore.dataset._arguments import record_constructor, recorded_arguments
 from sporax.mindspore.dataset._cache import DatasetCache, check_cache
 from sporax.mindspore.dataset._checks import SharesOfAll
 from sporax.mindspore.dataset._described import Arguments

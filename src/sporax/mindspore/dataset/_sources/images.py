@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.mindspore._declared import REQUIRED
 from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._arguments import REQUIRED
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import format as arg

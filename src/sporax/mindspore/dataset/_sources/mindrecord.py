@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.mindspore._declared import Argument
 from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._arguments import Argument
 from sporax.mindspore.dataset._cache import check_cache
 from sporax.mindspore.dataset._checks import ConflictingArgumentsError, in_words
 from sporax.mindspore.dataset._random import Pass

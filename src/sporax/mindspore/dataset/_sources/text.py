@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.mindspore._declared import Argument
 from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._arguments import Argument
 from sporax.mindspore.dataset._sources import format as arg
 from sporax.mindspore.dataset._sources.format import FileDataset
 from sporax.mindspore.dataset._sources.reading import Columns, FileTable, LineTable, parse_lines

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.mindspore._declared import Argument
 from sporax.mindspore.dataset import _checks
-from sporax.mindspore.dataset._arguments import Argument
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import format as arg
 from sporax.mindspore.dataset._sources.format import FileDataset, Format, FormatDataset, Rows

@@ -14,6 +14,7 @@ from typing import Any
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.base.lazy_members import LazyMembers
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.initializer import initializer
@@ -21,7 +22,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.nn.image import _Around
 from sporax.mindspore.ops._core.operator import Operator
 from sporax.mindspore.ops._core.parameters import with_parameters
@@ -138,21 +139,19 @@ LogSoftmax = layer("LogSoftmax", F.log_softmax, "Logarithm of softmax along `dim
 Threshold = layer("Threshold", F.threshold, "The input where it exceeds `threshold`, `value` elsewhere.")
 
 
-class PReLU(Cell):
-    """The input where positive, `weight` times the input elsewhere (He et al. 2015).
+class PReLU(Layer):
+    """The input where positive, `weight` times the input elsewhere (He et al. 2015)."""
 
-    Args:
-        num_parameters: 1, or the number of channels (dim 1 of the input).
-        init: first value of `weight`.
-        dtype: its element type; float32 by default.
-    """
+    num_parameters: int = setting(
+        argument.positive_int, "1, or the number of channels (dim 1 of the input).", default=1
+    )
+    init: float = setting(None, "first value of `weight`.", default=0.25, attribute=False)
+    dtype: DType | None = setting(None, "its element type; float32 by default.", default=None, attribute=False)
 
     _in_repr = "num_parameters"
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: DType | None = None) -> None:
-        super().__init__()
-        self.num_parameters = argument.positive_int("PReLU", "num_parameters", num_parameters)
-        start = initializer(argument.number("PReLU", "init", init), (num_parameters,), dtype or dtypes.float32)
+    def _prepare(self, init: float, dtype: DType | None) -> None:
+        start = initializer(argument.number("PReLU", "init", init), (self.num_parameters,), dtype or dtypes.float32)
         self.weight = Parameter(start, name="weight")
 
     def construct(self, input: Tensor) -> Tensor:
@@ -256,24 +255,20 @@ class Identity(Cell):
         return input
 
 
-class Dropout(Cell):
+class Dropout(Layer):
     """Zeroes elements at random while training, and scales the others so that the mean stays.
-
-    Args:
-        p: probability of an element to be zeroed, in [0, 1].
-        inplace: write the result to the input.
 
     Raises:
         SporaxTypeError, SporaxValueError: no such probability or switch.
     """
 
+    p: float = setting(
+        argument.within, "probability of an element to be zeroed, in [0, 1].", default=0.5, low=0.0, high=1.0
+    )
+    inplace: bool = setting(argument.boolean, "write the result to the input.", default=False)
+
     _in_repr = "p inplace"
     _drop = staticmethod(F.dropout)
-
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__()
-        self.p = argument.within(type(self).__name__, "p", p, 0.0, 1.0)
-        self.inplace = argument.boolean(type(self).__name__, "inplace", inplace)
 
     def construct(self, input: Tensor) -> Tensor:
         """`input` of any shape."""

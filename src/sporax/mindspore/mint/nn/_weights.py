@@ -9,6 +9,7 @@ from typing import Any
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxValueError, check_type
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.initializer import Normal, initializer
@@ -17,44 +18,37 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.basic import without_row
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.nn.normalization import check_rank, normalized_by_batch
 from sporax.runtime.ranks import groups
 
 
-class LayerNorm(Cell):
+class LayerNorm(Layer):
     """Normalises over the last dimensions (Ba et al. 2016).
-
-    Args:
-        normalized_shape: the dimensions: ints, or one int for the last one.
-        eps: added to the variance.
-        elementwise_affine: scale by `weight`.
-        bias: with `elementwise_affine`: add `bias` too.
-        dtype: element type of the Parameters; float32 by default.
 
     Raises:
         SporaxTypeError, SporaxValueError: no such shape.
     """
 
+    normalized_shape: int | tuple[int, ...] | list[int] = setting(
+        None, "the dimensions: ints, or one int for the last one.", attribute=False
+    )
+    eps: float = setting(argument.number, "added to the variance.", default=1e-5)
+    elementwise_affine: bool = setting(argument.boolean, "scale by `weight`.", default=True)
+    bias: bool = setting(None, "with `elementwise_affine`: add `bias` too.", default=True, attribute=False)
+    dtype: DType | None = setting(
+        None, "element type of the Parameters; float32 by default.", default=None, attribute=False
+    )
+
     _in_repr = "normalized_shape eps elementwise_affine"
 
-    def __init__(
-        self,
-        normalized_shape: int | tuple[int, ...] | list[int],
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__()
+    def _prepare(self, normalized_shape: int | tuple[int, ...] | list[int], bias: bool, dtype: DType | None) -> None:
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
         check_type("LayerNorm", "normalized_shape", shape, "an int, tuple or list", tuple | list)
         if not shape:
             raise SporaxValueError("For 'LayerNorm', 'normalized_shape' must not be empty.")
         self.normalized_shape = tuple(argument.positive_int("LayerNorm", "normalized_shape", size) for size in shape)
-        self.eps = argument.number("LayerNorm", "eps", eps)
-        self.elementwise_affine = argument.boolean("LayerNorm", "elementwise_affine", elementwise_affine)
-        scaled, moved = elementwise_affine, elementwise_affine and argument.boolean("LayerNorm", "bias", bias)
+        scaled, moved = self.elementwise_affine, self.elementwise_affine and argument.boolean("LayerNorm", "bias", bias)
         self.weight = _filled("ones", self.normalized_shape, dtype, "weight") if scaled else None
         self.bias = _filled("zeros", self.normalized_shape, dtype, "bias") if moved else None
 
@@ -64,36 +58,31 @@ class LayerNorm(Cell):
         return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
 
 
-class GroupNorm(Cell):
+class GroupNorm(Layer):
     """Normalises each group of channels of each sample over channels and space (Wu & He 2018).
-
-    Args:
-        num_groups: number of groups.
-        num_channels: number of channels, a multiple of it.
-        eps: added to the variance.
-        affine: whether `weight` and `bias` are trained.
-        dtype: element type of the Parameters; float32 by default.
 
     Raises:
         SporaxTypeError, SporaxValueError: no such numbers, or the groups do not divide the channels.
     """
 
+    num_groups: int = setting(argument.positive_int, "number of groups.")
+    num_channels: int = setting(argument.positive_int, "number of channels, a multiple of it.")
+    eps: float = setting(argument.number, "added to the variance.", default=1e-5)
+    affine: bool = setting(argument.boolean, "whether `weight` and `bias` are trained.", default=True)
+    dtype: DType | None = setting(
+        None, "element type of the Parameters; float32 by default.", default=None, attribute=False
+    )
+
     _in_repr = "num_groups num_channels eps affine"
 
-    def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, dtype: DType | None = None
-    ) -> None:
-        super().__init__()
-        self.num_groups = argument.positive_int("GroupNorm", "num_groups", num_groups)
-        self.num_channels = argument.positive_int("GroupNorm", "num_channels", num_channels)
-        if num_channels % num_groups:
+    def _prepare(self, dtype: DType | None) -> None:
+        if self.num_channels % self.num_groups:
             raise SporaxValueError(
-                f"For 'GroupNorm', 'num_channels' must be a multiple of 'num_groups', but got {num_channels} and {num_groups}."
+                f"For 'GroupNorm', 'num_channels' must be a multiple of 'num_groups', but got {self.num_channels} and "
+                f"{self.num_groups}."
             )
-        self.eps = argument.number("GroupNorm", "eps", eps)
-        self.affine = argument.boolean("GroupNorm", "affine", affine)
-        self.weight = _filled("ones", (num_channels,), dtype, "weight", affine)
-        self.bias = _filled("zeros", (num_channels,), dtype, "bias", affine)
+        self.weight = _filled("ones", (self.num_channels,), dtype, "weight", self.affine)
+        self.bias = _filled("zeros", (self.num_channels,), dtype, "bias", self.affine)
 
     def construct(self, input: Tensor) -> Tensor:
         """`input`: (n, num_channels, …)."""
