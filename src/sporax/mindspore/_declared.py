@@ -155,11 +155,12 @@ def _constructor(cls: type, fields: Sequence[Argument]) -> Callable[..., None]:
         _, *values = bound.arguments.items()
         begun = dict(values)
         self._begin(begun)
-        taken = [field for field in fields if field.name in begun]
-        for field in taken:
-            begun[field.name] = value = field.checked(type(self).__name__, begun[field.name])
-            if field.attribute:
-                setattr(self, field.name, value)
-        self._prepare(**{field.name: begun[field.name] for field in taken if not field.attribute})
+        for field in fields:
+            value = field.checked(type(self).__name__, bound.arguments[field.name])
+            if field.name in begun:
+                begun[field.name] = value
+                if field.attribute:
+                    setattr(self, field.name, value)
+        self._prepare(**{field.name: begun[field.name] for field in fields if not field.attribute})
 
     return published(cls, build, signature)

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
-from sporax.mindspore._declared import setting
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.initializer import XavierNormal, XavierUniform, initializer
@@ -20,7 +19,7 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.activation import GELU, ReLU
 from sporax.mindspore.nn.basic import Dense, Dropout
-from sporax.mindspore.nn.cell import Cell, Layer
+from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.container import CellList
 from sporax.mindspore.nn.normalization import LayerNorm
 from sporax.mindspore.ops._core.operator import Array, operator
@@ -36,7 +35,7 @@ def attention_weights(query: Array, key: Array, mask: Array | None) -> Array:
     return jax.nn.softmax(scores, -1)
 
 
-class MultiheadAttention(Layer):
+class MultiheadAttention(Cell):
     """Attention of several heads, with projections of queries, keys, values and result.
 
     Args:
@@ -54,27 +53,32 @@ class MultiheadAttention(Layer):
         SporaxValueError: `num_heads` does not divide `embed_dim`; inputs that do not fit.
     """
 
-    embed_dim: int = setting(argument.positive_int)
-    num_heads: int = setting(argument.positive_int)
-    dropout: float = setting(argument.within, default=0.0, low=0.0, high=1.0)
-    has_bias: bool = setting(default=True, attribute=False)
-    add_bias_kv: bool = setting(default=False, attribute=False)
-    add_zero_attn: bool = setting(argument.boolean, default=False)
-    kdim: int | None = setting(default=None, attribute=False)
-    vdim: int | None = setting(default=None, attribute=False)
-    batch_first: bool = setting(argument.boolean, default=False)
-    dtype: DType = setting(default=dtypes.float32, attribute=False)
-
-    def _prepare(self, has_bias: bool, add_bias_kv: bool, kdim: int | None, vdim: int | None, dtype: DType) -> None:
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        has_bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
         name = "MultiheadAttention"
-        if self.embed_dim % self.num_heads:
-            raise SporaxValueError(
-                f"For '{name}', 'num_heads' {self.num_heads} must divide 'embed_dim' {self.embed_dim}."
-            )
-        self.kdim = self.embed_dim if kdim is None else argument.positive_int(name, "kdim", kdim)
-        self.vdim = self.embed_dim if vdim is None else argument.positive_int(name, "vdim", vdim)
+        self.embed_dim = argument.positive_int(name, "embed_dim", embed_dim)
+        self.num_heads = argument.positive_int(name, "num_heads", num_heads)
+        if embed_dim % num_heads:
+            raise SporaxValueError(f"For '{name}', 'num_heads' {num_heads} must divide 'embed_dim' {embed_dim}.")
+        self.kdim = embed_dim if kdim is None else argument.positive_int(name, "kdim", kdim)
+        self.vdim = embed_dim if vdim is None else argument.positive_int(name, "vdim", vdim)
+        self.dropout = argument.within(name, "dropout", dropout, 0.0, 1.0)
+        self.add_zero_attn = argument.boolean(name, "add_zero_attn", add_zero_attn)
+        self.batch_first = argument.boolean(name, "batch_first", batch_first)
         self._make_parameters(argument.boolean(name, "has_bias", has_bias), add_bias_kv, dtype)
-        self.out_proj = Dense(self.embed_dim, self.embed_dim, has_bias=has_bias, dtype=dtype)
+        self.out_proj = Dense(embed_dim, embed_dim, has_bias=has_bias, dtype=dtype)
 
     def _make_parameters(self, has_bias: bool, add_bias_kv: bool, dtype: DType) -> None:
         size = self.embed_dim

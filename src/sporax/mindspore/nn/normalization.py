@@ -72,22 +72,30 @@ class LayerNorm(Cell):
         return self.layer_norm(input_x, gamma, beta)[0]
 
 
-class RMSNorm(Layer):
-    """Divides by the root mean square over the last dimensions (Zhang & Sennrich 2019); not among MindSpore 2.10's layers."""
+class RMSNorm(Cell):
+    """Divides by the root mean square over the last dimensions (Zhang & Sennrich 2019); not among MindSpore 2.10's layers.
 
-    normalized_shape: int | tuple[int, ...] | list[int] = setting(
-        None, "shape of `gamma`: the last dimensions; an int for one.", attribute=False
-    )
-    gamma_init: Any = setting(None, "initializer.", default="ones", attribute=False)
-    epsilon: float = setting(argument.number, "added to the mean square.", default=1e-6)
-    dtype: DType = setting(None, "element type of the Parameter.", default=dtypes.float32, attribute=False)
+    Args:
+        normalized_shape: shape of `gamma`: the last dimensions; an int for one.
+        gamma_init: initializer.
+        epsilon: added to the mean square.
+        dtype: element type of the Parameter.
+    """
 
     _in_repr = "normalized_shape"
 
-    def _prepare(self, normalized_shape: int | tuple[int, ...] | list[int], gamma_init: Any, dtype: DType) -> None:
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...] | list[int],
+        gamma_init: Any = "ones",
+        epsilon: float = 1e-6,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
         check_type("RMSNorm", "normalized_shape", shape, "an int, tuple or list", tuple | list)
         self.normalized_shape = tuple(argument.positive_int("RMSNorm", "normalized_shape", size) for size in shape)
+        self.epsilon = argument.number("RMSNorm", "epsilon", epsilon)
         self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), name="gamma")
 
     def construct(self, x: Tensor) -> Tensor:

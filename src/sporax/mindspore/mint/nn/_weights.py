@@ -23,32 +23,39 @@ from sporax.mindspore.nn.normalization import check_rank, normalized_by_batch
 from sporax.runtime.ranks import groups
 
 
-class LayerNorm(Layer):
+class LayerNorm(Cell):
     """Normalises over the last dimensions (Ba et al. 2016).
+
+    Args:
+        normalized_shape: the dimensions: ints, or one int for the last one.
+        eps: added to the variance.
+        elementwise_affine: scale by `weight`.
+        bias: with `elementwise_affine`: add `bias` too.
+        dtype: element type of the Parameters; float32 by default.
 
     Raises:
         SporaxTypeError, SporaxValueError: no such shape.
     """
 
-    normalized_shape: int | tuple[int, ...] | list[int] = setting(
-        None, "the dimensions: ints, or one int for the last one.", attribute=False
-    )
-    eps: float = setting(argument.number, "added to the variance.", default=1e-5)
-    elementwise_affine: bool = setting(argument.boolean, "scale by `weight`.", default=True)
-    bias: bool = setting(None, "with `elementwise_affine`: add `bias` too.", default=True, attribute=False)
-    dtype: DType | None = setting(
-        None, "element type of the Parameters; float32 by default.", default=None, attribute=False
-    )
-
     _in_repr = "normalized_shape eps elementwise_affine"
 
-    def _prepare(self, normalized_shape: int | tuple[int, ...] | list[int], bias: bool, dtype: DType | None) -> None:
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...] | list[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
         check_type("LayerNorm", "normalized_shape", shape, "an int, tuple or list", tuple | list)
         if not shape:
             raise SporaxValueError("For 'LayerNorm', 'normalized_shape' must not be empty.")
         self.normalized_shape = tuple(argument.positive_int("LayerNorm", "normalized_shape", size) for size in shape)
-        scaled, moved = self.elementwise_affine, self.elementwise_affine and argument.boolean("LayerNorm", "bias", bias)
+        self.eps = argument.number("LayerNorm", "eps", eps)
+        self.elementwise_affine = argument.boolean("LayerNorm", "elementwise_affine", elementwise_affine)
+        scaled, moved = elementwise_affine, elementwise_affine and argument.boolean("LayerNorm", "bias", bias)
         self.weight = _filled("ones", self.normalized_shape, dtype, "weight") if scaled else None
         self.bias = _filled("zeros", self.normalized_shape, dtype, "bias") if moved else None
 

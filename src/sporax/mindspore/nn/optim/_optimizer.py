@@ -28,7 +28,7 @@ from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init_parameters
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.mindspore.nn.optim import _helpers
 from sporax.mindspore.nn.optim._helpers import OptimizerHelpers, keep_arguments, read_once
@@ -84,7 +84,7 @@ class _RateList(LearningRateSchedule):
         return wrap(values[jnp.clip(global_step.array, 0, values.shape[0] - 1)])
 
 
-class Optimizer(OptimizerHelpers, Cell):
+class Optimizer(OptimizerHelpers, Layer):
     """Base of all optimizers.
 
     Before `move` sees it, a gradient has L2 weight decay added (unless `decoupled_decay`), its mean subtracted where the
@@ -146,6 +146,10 @@ class Optimizer(OptimizerHelpers, Cell):
         # None: the kind of device that is there.
         self._target: str | None = None
         self._updates_on_host = False
+
+    def _begin(self, values: dict[str, Any]) -> None:
+        own = {name: values.pop(name) for name in ("learning_rate", "weight_decay", "loss_scale") if name in values}
+        Optimizer.__init__(self, parameters=values.pop("params"), **own)
 
     def _add_settings(self, settings: dict[int, Setting], group: dict[str, Any], rate: int, decay: Any) -> None:
         """Add the settings of a group's Parameters; `decay` is that of groups without one of their own."""

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from sporax.base import update_rules
 from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.common.parameter import Parameter
@@ -29,23 +30,18 @@ class Adagrad(Optimizer):
 
     Args:
         params, learning_rate, loss_scale, weight_decay: see `Optimizer`.
-        accum: first value of s, a float >= 0.
-        update_slots: whether s grows.
     """
+
+    params: Any = setting()
+    accum: float = setting(None, "first value of s, a float >= 0.", default=0.1, attribute=False)
+    learning_rate: Any = setting(default=0.001)
+    update_slots: bool = setting(argument.boolean, "whether s grows.", default=True)
+    loss_scale: float = setting(default=1.0)
+    weight_decay: Any = setting(default=0.0)
 
     slots = ("accum",)
 
-    def __init__(
-        self,
-        params: Any,
-        accum: float = 0.1,
-        learning_rate: Any = 0.001,
-        update_slots: bool = True,
-        loss_scale: float = 1.0,
-        weight_decay: Any = 0.0,
-    ) -> None:
-        super().__init__(learning_rate, params, weight_decay, loss_scale)
-        self.update_slots = argument.boolean("Adagrad", "update_slots", update_slots)
+    def _prepare(self, accum: float) -> None:
         self.accum_value = argument.exactly_float("Adagrad", "accum", accum, 0.0, math.inf)
         self.add_slot("accum", self.accum_value)
 
@@ -66,31 +62,23 @@ class ProximalAdagrad(Optimizer):
 
     Args:
         params, learning_rate, loss_scale: see `Optimizer`.
-        accum: first value of s, a float >= 0.
         l1, l2: penalties, floats >= 0.
-        use_locking: accepted for compatibility; steps never overlap.
-        weight_decay: L2 penalty through the gradient.
     """
+
+    params: Any = setting()
+    accum: float = setting(None, "first value of s, a float >= 0.", default=0.1, attribute=False)
+    learning_rate: Any = setting(default=0.001)
+    l1: float = setting(argument.exactly_float, default=0.0, low=0.0, high=math.inf)
+    l2: float = setting(argument.exactly_float, default=0.0, low=0.0, high=math.inf)
+    use_locking: bool = setting(argument.boolean, "accepted for compatibility; steps never overlap.", default=False)
+    loss_scale: float = setting(default=1.0)
+    weight_decay: Any = setting(None, "L2 penalty through the gradient.", default=0.0)
 
     slots = ("accum",)
     lazy_rows = True
 
-    def __init__(
-        self,
-        params: Any,
-        accum: float = 0.1,
-        learning_rate: Any = 0.001,
-        l1: float = 0.0,
-        l2: float = 0.0,
-        use_locking: bool = False,
-        loss_scale: float = 1.0,
-        weight_decay: Any = 0.0,
-    ) -> None:
-        super().__init__(learning_rate, params, weight_decay, loss_scale)
+    def _prepare(self, accum: float) -> None:
         name = "ProximalAdagrad"
-        self.l1 = argument.exactly_float(name, "l1", l1, 0.0, math.inf)
-        self.l2 = argument.exactly_float(name, "l2", l2, 0.0, math.inf)
-        argument.boolean(name, "use_locking", use_locking)
         self.add_slot("accum", argument.exactly_float(name, "accum", accum, 0.0, math.inf))
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
@@ -106,24 +94,20 @@ class Adadelta(Optimizer):
 
     Args:
         params, learning_rate, loss_scale, weight_decay: see `Optimizer`.
-        rho: share of the old averages that stays, in [0, 1].
-        epsilon: added under the roots.
     """
+
+    params: Any = setting()
+    learning_rate: Any = setting(default=1.0)
+    rho: float = setting(
+        argument.exactly_float, "share of the old averages that stays, in [0, 1].", default=0.9, low=0.0, high=1.0
+    )
+    epsilon: float = setting(argument.exactly_float, "added under the roots.", default=1e-6, low=0.0, high=math.inf)
+    loss_scale: float = setting(default=1.0)
+    weight_decay: Any = setting(default=0.0)
 
     slots = ("accum", "accum_update")
 
-    def __init__(
-        self,
-        params: Any,
-        learning_rate: Any = 1.0,
-        rho: float = 0.9,
-        epsilon: float = 1e-6,
-        loss_scale: float = 1.0,
-        weight_decay: Any = 0.0,
-    ) -> None:
-        super().__init__(learning_rate, params, weight_decay, loss_scale)
-        self.rho = argument.exactly_float("Adadelta", "rho", rho, 0.0, 1.0)
-        self.epsilon = argument.exactly_float("Adadelta", "epsilon", epsilon, 0.0, math.inf)
+    def _prepare(self) -> None:
         self.add_slot("accum")
         self.add_slot("accum_update")
 
@@ -157,27 +141,20 @@ class RMSProp(Optimizer):
         centered: divide by the deviation instead of the root of the mean square.
     """
 
+    params: Any = setting()
+    learning_rate: Any = setting(default=0.1)
+    decay: float = setting(argument.exactly_float, default=0.9, low=0.0, high=math.inf)
+    momentum: float = setting(argument.exactly_float, default=0.0, low=0.0, high=math.inf)
+    epsilon: float = setting(argument.exactly_float, default=1e-10, low=0.0, high=math.inf, ends="()")
+    use_locking: bool = setting(argument.boolean, default=False)
+    centered: bool = setting(argument.boolean, default=False)
+    loss_scale: float = setting(default=1.0)
+    weight_decay: Any = setting(default=0.0)
+
     slots: tuple[str, ...] = ("ms", "moment")
 
-    def __init__(
-        self,
-        params: Any,
-        learning_rate: Any = 0.1,
-        decay: float = 0.9,
-        momentum: float = 0.0,
-        epsilon: float = 1e-10,
-        use_locking: bool = False,
-        centered: bool = False,
-        loss_scale: float = 1.0,
-        weight_decay: Any = 0.0,
-    ) -> None:
-        super().__init__(learning_rate, params, weight_decay, loss_scale)
-        self.decay = argument.exactly_float("RMSProp", "decay", decay, 0.0, math.inf)
-        self.momentum = argument.exactly_float("RMSProp", "momentum", momentum, 0.0, math.inf)
-        self.epsilon = argument.exactly_float("RMSProp", "epsilon", epsilon, 0.0, math.inf, "()")
-        argument.boolean("RMSProp", "use_locking", use_locking)
-        self.centered = argument.boolean("RMSProp", "centered", centered)
-        if centered:
+    def _prepare(self) -> None:
+        if self.centered:
             self.slots = (*RMSProp.slots, "mg")
             self.add_slot("mg", prefix="mean_grad")
         # 1 as in MindSpore: the first steps are small ones.

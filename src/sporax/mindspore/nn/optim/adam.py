@@ -18,6 +18,7 @@ import numpy as np
 
 from sporax.base import update_rules
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type, did_you_mean
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -167,23 +168,20 @@ class AdamWeightDecay(Optimizer):
     Args:
         params, learning_rate: see `Optimizer`.
         beta1, beta2, eps: as of `Adam`.
-        weight_decay: decoupled decay.
     """
+
+    params: Any = setting()
+    learning_rate: Any = setting(default=1e-3)
+    beta1: float = setting(default=0.9, attribute=False)
+    beta2: float = setting(default=0.999, attribute=False)
+    eps: float = setting(default=1e-6, attribute=False)
+    weight_decay: Any = setting(None, "decoupled decay.", default=0.0)
 
     may_be_dealt = True
     slots = ("moments1", "moments2")
     decoupled_decay = True
 
-    def __init__(
-        self,
-        params: Any,
-        learning_rate: Any = 1e-3,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-6,
-        weight_decay: Any = 0.0,
-    ) -> None:
-        super().__init__(learning_rate, params, weight_decay)
+    def _prepare(self, beta1: float, beta2: float, eps: float) -> None:
         take_betas(self, "AdamWeightDecay", beta1, beta2, eps)
         self.add_slot("moments1", prefix="adam_m")
         self.add_slot("moments2", prefix="adam_v")
@@ -223,22 +221,19 @@ class AdaMax(Optimizer):
     Args:
         params, learning_rate, weight_decay, loss_scale: see `Optimizer`.
         beta1, beta2: decay rates, floats in (0, 1).
-        eps: added to u.
     """
+
+    params: Any = setting()
+    learning_rate: Any = setting(default=0.001)
+    beta1: float = setting(default=0.9, attribute=False)
+    beta2: float = setting(default=0.999, attribute=False)
+    eps: float = setting(None, "added to u.", default=1e-8, attribute=False)
+    weight_decay: Any = setting(default=0.0)
+    loss_scale: float = setting(default=1.0)
 
     slots = ("moment1", "moment2")
 
-    def __init__(
-        self,
-        params: Any,
-        learning_rate: Any = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: Any = 0.0,
-        loss_scale: float = 1.0,
-    ) -> None:
-        super().__init__(learning_rate, params, weight_decay, loss_scale)
+    def _prepare(self, beta1: float, beta2: float, eps: float) -> None:
         take_betas(self, "AdaMax", beta1, beta2, eps)
         self.beta1_power = Parameter(Tensor([1.0], dtypes.float32), name="beta1_power")
         self.add_slot("moment1")
@@ -268,23 +263,20 @@ class Lamb(Optimizer):
     Args:
         params, learning_rate: see `Optimizer`.
         beta1, beta2, eps: as of `Adam`.
-        weight_decay: decoupled decay.
     """
+
+    params: Any = setting()
+    learning_rate: Any = setting()
+    beta1: float = setting(default=0.9, attribute=False)
+    beta2: float = setting(default=0.999, attribute=False)
+    eps: float = setting(default=1e-6, attribute=False)
+    weight_decay: Any = setting(None, "decoupled decay.", default=0.0)
 
     may_be_dealt = True
     slots = ("moments1", "moments2")
     decoupled_decay = True
 
-    def __init__(
-        self,
-        params: Any,
-        learning_rate: Any,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-6,
-        weight_decay: Any = 0.0,
-    ) -> None:
-        super().__init__(learning_rate, params, weight_decay)
+    def _prepare(self, beta1: float, beta2: float, eps: float) -> None:
         take_betas(self, "Lamb", beta1, beta2, eps)
         self.add_slot("moments1", prefix="lamb_m")
         self.add_slot("moments2", prefix="lamb_v")
@@ -355,14 +347,14 @@ class LARS(Optimizer):
         """See the class."""
         number = self.global_step.array[0]
         adapted = []
-        for gradient, parameter, setting, scaled in zip(
+        for gradient, parameter, own, scaled in zip(
             self._checked(gradients), self.parameters, self.settings, self.scaled, strict=True
         ):
             # Before the norm is taken: the scale would change the ratio.
             if self.loss_scale != 1.0:
                 gradient = gradient * jnp.asarray(1.0 / self.loss_scale, gradient.dtype)
             if scaled:
-                decay, rate = _decay_at(setting.decay, number), _rate_at(self.rates[setting.rate], number)
+                decay, rate = _decay_at(own.decay, number), _rate_at(self.rates[own.rate], number)
                 gradient = self._adapt(gradient, parameter.array, decay, rate)
             adapted.append(wrap(gradient))
         return self.opt(tuple(adapted))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from sporax.base import update_rules
 from sporax.base.errors import SporaxValueError, check_type
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor
@@ -25,31 +26,26 @@ class SGD(Optimizer):
 
     Args:
         params, learning_rate, weight_decay, loss_scale: see `Optimizer`.
-        momentum: share of the velocity that stays, >= 0.
-        dampening: share of the gradient that is held back.
-        nesterov: look ahead along the velocity; needs momentum and no dampening.
     """
+
+    params: Any = setting()
+    learning_rate: Any = setting(default=0.1)
+    momentum: float = setting(None, "share of the velocity that stays, >= 0.", default=0.0, attribute=False)
+    dampening: float = setting(argument.number, "share of the gradient that is held back.", default=0.0)
+    weight_decay: Any = setting(default=0.0)
+    nesterov: bool = setting(
+        argument.boolean, "look ahead along the velocity; needs momentum and no dampening.", default=False
+    )
+    loss_scale: float = setting(default=1.0)
 
     slots = ("accum", "stat")
 
-    def __init__(
-        self,
-        params: Any,
-        learning_rate: Any = 0.1,
-        momentum: float = 0.0,
-        dampening: float = 0.0,
-        weight_decay: Any = 0.0,
-        nesterov: bool = False,
-        loss_scale: float = 1.0,
-    ) -> None:
-        super().__init__(learning_rate, params, weight_decay, loss_scale)
+    def _prepare(self, momentum: float) -> None:
         share = _momentum("SGD", momentum)
-        self.dampening = argument.number("SGD", "dampening", dampening)
-        SporaxValueError.raise_if(self.dampening < 0, "SGD", "dampening", "be >= 0", dampening)
-        self.nesterov = argument.boolean("SGD", "nesterov", nesterov)
-        if nesterov and (share <= 0 or self.dampening != 0):
+        SporaxValueError.raise_if(self.dampening < 0, "SGD", "dampening", "be >= 0", self.dampening)
+        if self.nesterov and (share <= 0 or self.dampening != 0):
             raise SporaxValueError(
-                f"For 'SGD', 'nesterov' needs 'momentum' > 0 and 'dampening' 0, but got {momentum} and {dampening}."
+                f"For 'SGD', 'nesterov' needs 'momentum' > 0 and 'dampening' 0, but got {momentum} and {self.dampening}."
             )
         self.has_momentum = share > 0
         # A Parameter, as in MindSpore's checkpoints.
@@ -90,24 +86,20 @@ class Momentum(Optimizer):
 
     Args:
         params, learning_rate, weight_decay, loss_scale: see `Optimizer`.
-        momentum: share of the velocity that stays, a float >= 0.
-        use_nesterov: look ahead along the velocity.
     """
+
+    params: Any = setting()
+    learning_rate: Any = setting()
+    momentum: float = setting(
+        check_type, "share of the velocity that stays, a float >= 0.", attribute=False, expected="float", types=float
+    )
+    weight_decay: Any = setting(default=0.0)
+    loss_scale: float = setting(default=1.0)
+    use_nesterov: bool = setting(argument.boolean, "look ahead along the velocity.", default=False)
 
     slots = ("moments",)
 
-    def __init__(
-        self,
-        params: Any,
-        learning_rate: Any,
-        momentum: float,
-        weight_decay: Any = 0.0,
-        loss_scale: float = 1.0,
-        use_nesterov: bool = False,
-    ) -> None:
-        super().__init__(learning_rate, params, weight_decay, loss_scale)
-        check_type("Momentum", "momentum", momentum, "float", float)
-        self.use_nesterov = argument.boolean("Momentum", "use_nesterov", use_nesterov)
+    def _prepare(self, momentum: float) -> None:
         self.momentum = Parameter(Tensor(_momentum("Momentum", momentum), dtypes.float32), name="momentum")
         self.add_slot("moments")
 
@@ -141,21 +133,16 @@ class ASGD(Optimizer):
         t0: step at which averaging starts.
     """
 
+    params: Any = setting()
+    learning_rate: Any = setting(default=0.1)
+    lambd: float = setting(argument.exactly_float, default=1e-4, low=-math.inf, high=math.inf)
+    alpha: float = setting(argument.exactly_float, default=0.75, low=-math.inf, high=math.inf)
+    t0: float = setting(argument.exactly_float, default=1e6, low=-math.inf, high=math.inf)
+    weight_decay: Any = setting(default=0.0)
+
     slots = ("mu", "eta", "ax")
 
-    def __init__(
-        self,
-        params: Any,
-        learning_rate: Any = 0.1,
-        lambd: float = 1e-4,
-        alpha: float = 0.75,
-        t0: float = 1e6,
-        weight_decay: Any = 0.0,
-    ) -> None:
-        super().__init__(learning_rate, params, weight_decay)
-        self.lambd = argument.exactly_float("ASGD", "lambd", lambd, -math.inf, math.inf)
-        self.alpha = argument.exactly_float("ASGD", "alpha", alpha, -math.inf, math.inf)
-        self.t0 = argument.exactly_float("ASGD", "t0", t0, -math.inf, math.inf)
+    def _prepare(self) -> None:
         # Scalars for each Parameter, as in MindSpore's checkpoints.
         self.add_slot("mu", lambda _: jnp.ones((), jnp.float32), joint="_")
         self.add_slot("eta", lambda _: jnp.zeros((), jnp.float32), joint="_")
@@ -203,17 +190,15 @@ class Rprop(Optimizer):
         SporaxTypeError, SporaxValueError: no such factors or sizes.
     """
 
+    params: Any = setting()
+    learning_rate: Any = setting(default=0.1)
+    etas: tuple[float, float] = setting(default=(0.5, 1.2), attribute=False)
+    step_sizes: tuple[float, float] = setting(default=(1e-6, 50.0), attribute=False)
+    weight_decay: Any = setting(default=0.0)
+
     slots = ("prev", "step_size")
 
-    def __init__(
-        self,
-        params: Any,
-        learning_rate: Any = 0.1,
-        etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50.0),
-        weight_decay: Any = 0.0,
-    ) -> None:
-        super().__init__(learning_rate, params, weight_decay)
+    def _prepare(self, etas: tuple[float, float], step_sizes: tuple[float, float]) -> None:
         for what, value in (("etas", etas), ("step_sizes", step_sizes)):
             check_type("Rprop", what, value, "a tuple", tuple)
             SporaxValueError.raise_if(len(value) != 2, "Rprop", what, "have two elements", len(value))
