@@ -14,10 +14,9 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import missing_name
+from sporax.mindspore.common import Parameter, Tensor
 from sporax.mindspore.common import dtype as mstype
 from sporax.mindspore.common.initializer import initializer
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.basic import Dense
 from sporax.mindspore.nn.cell import Cell

@@ -18,9 +18,7 @@ import jax
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context, nn, ops
 from sporax.mindspore.amp._scalers import DynamicLossScaleManager, LossScaleManager
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.optim import Optimizer
 from sporax.mindspore.ops import Primitive

@@ -14,9 +14,7 @@ import jax
 
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import nn, ops
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.nn.loss_scale import every_finite
 
 

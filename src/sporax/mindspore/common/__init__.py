@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 from sporax.mindspore._names.missing import missing_name
 from sporax.mindspore.common import dtype, initializer, seed
+from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.api import JitConfig, ms_memory_recycle, mutable
 from sporax.mindspore.common.api import _no_grad as _no_grad
+from sporax.mindspore.common.dtype import DType as DType
 from sporax.mindspore.common.generator import (
     Generator,
     default_generator,
@@ -19,6 +21,7 @@ from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init
 from sporax.mindspore.common.seed import get_seed, set_seed
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, RowTensor, SparseTensor
 from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common.tensor import wrap as wrap
 
 __all__ = [
     "dtype",

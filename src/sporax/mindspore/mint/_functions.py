@@ -24,9 +24,8 @@ import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
-from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import DType, dtypes
 from sporax.mindspore.common import seed as seeds
-from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known

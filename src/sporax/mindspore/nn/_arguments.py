@@ -9,11 +9,8 @@ import math
 from typing import Any, Literal
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
 from sporax.mindspore.common.initializer import HeUniform, Uniform, initializer
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.primitive import Primitive
 from sporax.mindspore.ops.nn.distance_loss import Reduction as Reduction
 

@@ -15,10 +15,8 @@ import jax
 from sporax.base.errors import SporaxAttributeError, SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.base.lazy_members import dataclass
 from sporax.mindspore import context
-from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.common.gradient_hooks import watched
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
 from sporax.runtime.state import frames
 
 _PRECISIONS = {"fp16": dtypes.float16, "fp32": dtypes.float32, "bf16": dtypes.bfloat16}

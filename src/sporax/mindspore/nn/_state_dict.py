@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, check_type
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, Tensor
 
 
 class IncompatibleKeys(NamedTuple):

@@ -11,12 +11,9 @@ from typing import Any
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
-from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
 from sporax.mindspore.common._draws import Draw
-from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.initializer import Initializer, Shape, initializer
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.activation import get_activation
 from sporax.mindspore.nn.cell import Cell, Layer

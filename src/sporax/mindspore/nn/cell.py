@@ -27,16 +27,13 @@ from sporax.ir import SEGMENT, STAGE
 from sporax.mindspore import context
 from sporax.mindspore._declared import Declared, setting
 from sporax.mindspore._names.missing import answer_missing_names, homes
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common import DType, Parameter, ParameterTuple, Tensor, dtypes
 from sporax.mindspore.common.jit import returning_values, run_program
 from sporax.mindspore.common.one_forward import run_once
 from sporax.mindspore.common.own_gradient import own_gradient
-from sporax.mindspore.common.parameter import Parameter, ParameterTuple
 from sporax.mindspore.common.recompute import offloading, run_recomputed
 from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
 from sporax.mindspore.common.symbol import with_sizes_that_fit
-from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.context._strategy_files.layouts import layouts_of_stage
 from sporax.mindspore.nn import _deferred_settings
 from sporax.mindspore.nn._flags import CellFlags, CellHooks, run_hooked

@@ -10,12 +10,9 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
 from sporax.mindspore import context, ops
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, wrap
 from sporax.mindspore.common.initializer import Initializer, by_name, initializer
-from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.seed import get_seed
-from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
 from sporax.ps.worker import row_cache

@@ -16,9 +16,7 @@ from sporax.ir.config import (
     ids_by_sizes,
 )
 from sporax.mindspore import context
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.sparse_tensor import RowTensor
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common import Parameter, RowTensor, Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.runtime import world
 from sporax.runtime.ranks import flat_buffers, groups, initial_broadcast

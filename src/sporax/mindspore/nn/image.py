@@ -14,9 +14,7 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.nn.container import CellList

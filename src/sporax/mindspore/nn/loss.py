@@ -9,9 +9,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore._names.missing import answer_missing_names, homes
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._arguments import Reduction
 from sporax.mindspore.nn.cell import Layer

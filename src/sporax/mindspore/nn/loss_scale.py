@@ -10,9 +10,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.common.transforms import value_and_grad
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._deferred_settings import late_setting

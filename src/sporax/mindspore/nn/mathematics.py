@@ -13,12 +13,8 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common import COOTensor, DType, Parameter, Tensor, dtypes
 from sporax.mindspore.common.initializer import Uniform, initializer
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.sparse_tensor import COOTensor
-from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.ops._core.operator import PRIMITIVES

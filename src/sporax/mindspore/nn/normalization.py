@@ -9,11 +9,8 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, wrap
 from sporax.mindspore.common.initializer import initializer
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._arguments import ImageFormat
 from sporax.mindspore.nn.cell import Cell, Layer

@@ -17,11 +17,8 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common import DType, Parameter, ParameterTuple, Tensor, dtypes
 from sporax.mindspore.common.initializer import Uniform, initializer
-from sporax.mindspore.common.parameter import Parameter, ParameterTuple
-from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.basic import Dropout
 from sporax.mindspore.nn.cell import Layer

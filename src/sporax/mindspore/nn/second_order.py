@@ -15,9 +15,7 @@ import numpy as np
 from jax.lax import conv_general_dilated_patches
 
 from sporax.mindspore import ops
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common import Parameter, Tensor, dtypes, wrap
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.basic import Dense, Embedding
 from sporax.mindspore.nn.cell import Cell

@@ -10,8 +10,7 @@ from typing import Any
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore import context, nn, ops
 from sporax.mindspore._names.missing import missing_name
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, Tensor
 from sporax.mindspore.context import ParallelMode
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.loss_scale import TrainOneStepWithLossScaleCell

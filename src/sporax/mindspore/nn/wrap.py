@@ -14,8 +14,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context, ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore._names.missing import missing_name
-from sporax.mindspore.common.parameter import Parameter, ParameterTuple
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, ParameterTuple, Tensor
 from sporax.mindspore.common.transforms import GradOperation, value_and_grad
 from sporax.mindspore.nn._deferred_settings import late_setting
 from sporax.mindspore.nn.cell import Cell, Layer

@@ -14,9 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, check_type
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common import Parameter, Tensor, dtypes, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train._checks import check_bool
 from sporax.mindspore.train._stored import StoredValues, check_can_be_read, stored_values

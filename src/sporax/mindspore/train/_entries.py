@@ -15,10 +15,8 @@ import jax
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, check_type
-from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.common._host_arrays import taken_over
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
 from sporax.runtime.session import SESSION

@@ -35,10 +35,7 @@ from msgspec import Struct
 
 from sporax.base import MalformedError, atomic_write, decode
 from sporax.base.errors import SporaxError, SporaxNotImplementedError, SporaxValueError
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.parameter import Parameter, no_init_parameters
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, no_init_parameters
 from sporax.mindspore.train import _ckpt_format
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.storage import (

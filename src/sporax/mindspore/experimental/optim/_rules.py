@@ -13,9 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.mint.optim import _optimizer as mint
 from sporax.mindspore.mint.optim._optimizer import (
     Array,

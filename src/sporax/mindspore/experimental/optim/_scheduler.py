@@ -13,9 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxKeyError, SporaxNotImplementedError, SporaxValueError, check_type
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common import Parameter, Tensor, dtypes, wrap
 from sporax.mindspore.mint.optim._optimizer import INITIAL_RATE, Optimizer
 from sporax.runtime.state import frames
 

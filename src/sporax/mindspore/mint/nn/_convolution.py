@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.mint.nn._layer import FunctionLayer, layer
 from sporax.mindspore.nn import _arguments as argument

@@ -15,11 +15,8 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.base.lazy_members import LazyMembers
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
 from sporax.mindspore.common.initializer import initializer
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell, Layer

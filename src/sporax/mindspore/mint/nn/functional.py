@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Tensor, dtypes
 from sporax.mindspore.mint._functions import offer
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import MINT, Array, operator

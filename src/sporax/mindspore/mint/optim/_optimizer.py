@@ -17,10 +17,8 @@ import jax.numpy as jnp
 
 from sporax.base import update_rules
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
-from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes, no_init_parameters, wrap
 from sporax.mindspore.common.initializer import initializer
-from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init_parameters
-from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.optim._optimizer import Array as Array
 from sporax.mindspore.nn.optim._optimizer import Optimizer as StepOptimizer

@@ -27,9 +27,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.ir.config import ParallelMode
 from sporax.mindspore import context, ops
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.parameter import Parameter, ParameterTuple
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes
 from sporax.runtime.ranks import flat_buffers, groups, local_ranks, server_exchange
 from sporax.runtime.state import frames
 

@@ -14,10 +14,8 @@ import jax.numpy as jnp
 from sporax.base import update_rules
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore._declared import setting
-from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.common.initializer import initializer
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step, is_zero

@@ -19,9 +19,7 @@ import numpy as np
 from sporax.base import update_rules
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type, did_you_mean
 from sporax.mindspore._declared import setting
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common import Parameter, Tensor, dtypes, wrap
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step, _decay_at, _rate_at

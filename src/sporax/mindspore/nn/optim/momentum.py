@@ -11,9 +11,7 @@ import jax.numpy as jnp
 from sporax.base import update_rules
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore._declared import setting
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.optim._optimizer import Array, Optimizer, Step
 

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxTypeError
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import wrap
+from sporax.mindspore.common import Parameter, wrap
 from sporax.mindspore.nn.optim._optimizer import Optimizer, _decay_at, _rate_at
 from sporax.runtime.state import frames
 

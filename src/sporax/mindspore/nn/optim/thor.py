@@ -16,9 +16,7 @@ import jax.numpy as jnp
 
 from sporax.base import update_rules
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.parameter import Parameter, ParameterTuple
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes, wrap
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.grad_reducer import ReducerOfMode, reduces

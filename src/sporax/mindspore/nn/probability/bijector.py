@@ -11,9 +11,7 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn.cell import Cell
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`

@@ -13,9 +13,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore import ops
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn.basic import Dropout
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.parallel._transformer._configs import (

@@ -11,11 +11,8 @@ from typing import Any, Self
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore import ops
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
 from sporax.mindspore.common.initializer import initializer
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.activation import get_activation
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.parallel._transformer._configs import (

@@ -17,9 +17,7 @@ from typing import Any
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore import ops
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn.basic import Dropout
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.parallel._transformer._configs import (

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.container import CellList
 from sporax.mindspore.parallel._transformer._blocks import (

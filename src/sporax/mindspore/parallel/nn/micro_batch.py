@@ -19,8 +19,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.ir import MICRO_LOOP
 from sporax.mindspore import context
-from sporax.mindspore.common.parameter import Parameter, ParameterTuple
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.container import CellList
 from sporax.mindspore.nn.step_parts import _MicroBatch

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, Tensor
 from sporax.mindspore.train._checks import check_bool, check_count, check_number, check_text
 from sporax.mindspore.train._ranks import mean_over_ranks
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss

@@ -30,8 +30,7 @@ from sporax.base.errors import check_type
 from sporax.cluster import RECOVERY_VARIABLE, RESUME
 from sporax.ir import variables
 from sporax.mindspore import context
-from sporax.mindspore.common import seed
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Tensor, seed
 from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._checks import check_bool, check_count
 from sporax.mindspore.train.callback._callback import Callback, RunContext

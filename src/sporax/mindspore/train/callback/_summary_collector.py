@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, Tensor
 from sporax.mindspore.nn.optim import Optimizer
 from sporax.mindspore.train._checks import check_directory, check_entries, check_kind
 from sporax.mindspore.train._ranks import rank

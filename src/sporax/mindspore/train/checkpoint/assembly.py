@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, Tensor
 from sporax.mindspore.train._stored import (
     LAYOUT,
     open_checkpoint,

@@ -26,8 +26,7 @@ from sporax.base.errors import (
     check_type,
 )
 from sporax.mindspore import context
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import wrap
+from sporax.mindspore.common import Parameter, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._apply import load_param_into_net

@@ -16,10 +16,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
 from sporax.mindspore.nn.activation import get_activation
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.convolution import Conv2d

@@ -10,8 +10,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, Tensor
 from sporax.mindspore.nn.probability.bijector import parameter
 from sporax.mindspore.nn.probability.distribution._distribution import Distribution, constructor, formula
 

@@ -10,9 +10,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.nn.probability.bijector import parameter
 from sporax.mindspore.nn.probability.distribution._distribution import (
     Distribution,

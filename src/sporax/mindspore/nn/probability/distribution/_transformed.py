@@ -9,9 +9,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn.probability.bijector import Bijector, Exp, GumbelCDF, Invert, parameter
 from sporax.mindspore.nn.probability.distribution._continuous import Normal, Uniform
 from sporax.mindspore.nn.probability.distribution._distribution import Distribution, check_positive, formula
