@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import sporax.mindspore.dataset as ds
+from sporax.mindspore._declared import REQUIRED, Argument
 from sporax.mindspore.dataset import _dataset, vision
-from sporax.mindspore.dataset._arguments import REQUIRED, Argument
 from sporax.mindspore.dataset._sources import format as arg
 from sporax.mindspore.dataset._sources.format import FileDataset, Format, FormatDataset, SpecifiedDataset
 

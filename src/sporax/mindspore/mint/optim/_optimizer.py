@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -376,7 +376,7 @@ class Adam(Optimizer):
 
     slots: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
     is_strict = True
-    beta_types: Any = float
+    beta_types: ClassVar[Any] = float
     first_count = 0.0
     """What `state_step` starts from; checkpoints hold it."""
 

@@ -101,7 +101,7 @@ class Optimizer(OptimizerHelpers, Layer):
         SporaxTypeError, SporaxValueError, SporaxKeyError, SporaxRuntimeError: bad settings; the message names them.
     """
 
-    slots: tuple[str, ...] = ()
+    slots = tuple[str, ...]()
     """Attributes that hold the state, a Parameter for each one that is trained; derived classes may assign others to them."""
 
     _is_optimizer = True

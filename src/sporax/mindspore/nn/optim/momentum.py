@@ -24,26 +24,31 @@ class SGD(Optimizer):
 
     Args:
         params, learning_rate, weight_decay, loss_scale: see `Optimizer`.
+        momentum: share of the velocity that stays, >= 0.
+        dampening: share of the gradient that is held back.
+        nesterov: look ahead along the velocity; needs momentum and no dampening.
     """
-
-    params: Any = setting()
-    learning_rate: Any = setting(default=0.1)
-    momentum: float = setting(None, "share of the velocity that stays, >= 0.", default=0.0, attribute=False)
-    dampening: float = setting(argument.number, "share of the gradient that is held back.", default=0.0)
-    weight_decay: Any = setting(default=0.0)
-    nesterov: bool = setting(
-        argument.boolean, "look ahead along the velocity; needs momentum and no dampening.", default=False
-    )
-    loss_scale: float = setting(default=1.0)
 
     slots = ("accum", "stat")
 
-    def _prepare(self, momentum: float) -> None:
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 0.1,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: Any = 0.0,
+        nesterov: bool = False,
+        loss_scale: float = 1.0,
+    ) -> None:
+        super().__init__(learning_rate, params, weight_decay, loss_scale)
         share = _momentum("SGD", momentum)
-        SporaxValueError.raise_if(self.dampening < 0, "SGD", "dampening", "be >= 0", self.dampening)
-        if self.nesterov and (share <= 0 or self.dampening != 0):
+        self.dampening = argument.number("SGD", "dampening", dampening)
+        SporaxValueError.raise_if(self.dampening < 0, "SGD", "dampening", "be >= 0", dampening)
+        self.nesterov = argument.boolean("SGD", "nesterov", nesterov)
+        if nesterov and (share <= 0 or self.dampening != 0):
             raise SporaxValueError(
-                f"For 'SGD', 'nesterov' needs 'momentum' > 0 and 'dampening' 0, but got {momentum} and {self.dampening}."
+                f"For 'SGD', 'nesterov' needs 'momentum' > 0 and 'dampening' 0, but got {momentum} and {dampening}."
             )
         self.has_momentum = share > 0
         # A Parameter, as in MindSpore's checkpoints.
@@ -84,20 +89,24 @@ class Momentum(Optimizer):
 
     Args:
         params, learning_rate, weight_decay, loss_scale: see `Optimizer`.
+        momentum: share of the velocity that stays, a float >= 0.
+        use_nesterov: look ahead along the velocity.
     """
-
-    params: Any = setting()
-    learning_rate: Any = setting()
-    momentum: float = setting(
-        check_type, "share of the velocity that stays, a float >= 0.", attribute=False, expected="float", types=float
-    )
-    weight_decay: Any = setting(default=0.0)
-    loss_scale: float = setting(default=1.0)
-    use_nesterov: bool = setting(argument.boolean, "look ahead along the velocity.", default=False)
 
     slots = ("moments",)
 
-    def _prepare(self, momentum: float) -> None:
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any,
+        momentum: float,
+        weight_decay: Any = 0.0,
+        loss_scale: float = 1.0,
+        use_nesterov: bool = False,
+    ) -> None:
+        super().__init__(learning_rate, params, weight_decay, loss_scale)
+        check_type("Momentum", "momentum", momentum, "float", float)
+        self.use_nesterov = argument.boolean("Momentum", "use_nesterov", use_nesterov)
         self.momentum = Parameter(Tensor(_momentum("Momentum", momentum), dtypes.float32), name="momentum")
         self.add_slot("moments")
 
