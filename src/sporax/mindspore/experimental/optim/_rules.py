@@ -330,12 +330,9 @@ class Adamax(CountingOptimizer):
     slots = ("exp_avg", "exp_inf")
     positive = ("eps",)
 
-    def __init__(
-        self, params: Any, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0.0, *, maximize: bool = False,
-    ) -> None:  # fmt: skip
-        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**settings, "maximize": maximize})
+    @taking(Adam.__init__, "amsgrad", lr=2e-3)
+    def __init__(self, params: Any, **settings: Any) -> None:
+        super().__init__(params, settings)
 
     def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         first, largest = slots
@@ -358,11 +355,8 @@ class NAdam(CountingOptimizer):
     positive = ("eps",)
     nonnegative = ("momentum_decay",)
 
-    def __init__(
-        self, params: Any, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0.0, momentum_decay: float = 4e-3,
-    ) -> None:  # fmt: skip
-        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+    @taking(Adam.__init__, "amsgrad maximize", lr=2e-3)
+    def __init__(self, params: Any, *, momentum_decay: float = 4e-3, **settings: Any) -> None:
         super().__init__(params, {**settings, "momentum_decay": momentum_decay})
 
     def new_slot(self, slot: str, parameter: Parameter) -> Parameter:
@@ -396,15 +390,9 @@ class RAdam(CountingOptimizer):
     slots = ("exp_avg", "exp_avg_sq")
     positive = ("eps",)
 
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-    ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+    @taking(Adam.__init__, "amsgrad maximize")
+    def __init__(self, params: Any, **settings: Any) -> None:
+        super().__init__(params, settings)
 
     def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
         first, second = slots
