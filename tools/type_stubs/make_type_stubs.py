@@ -30,6 +30,7 @@ from sporax.mindspore.ops._core.primitive import Primitive
 MODULES = (
     "sporax.mindspore",
     "sporax.mindspore.amp",
+    "sporax.mindspore.common",
     "sporax.mindspore.communication",
     "sporax.mindspore.context",
     "sporax.mindspore.dataset",
@@ -87,7 +88,8 @@ def stubs() -> dict[str, str]:
 
 def module_stub(module: ModuleType) -> str:
     """The stub of one module: every public name, with where it comes from or with its signature."""
-    names = [name for name in sorted(set(getattr(module, "__all__", ()) or _public(module))) if name.isidentifier()]
+    names = {*(getattr(module, "__all__", ()) or _public(module)), *getattr(module, "_OURS", ())}
+    names = [name for name in sorted(names) if name.isidentifier()]
     imports, values, definitions = [], [], []
     for name in names:
         if keyword.iskeyword(name):
@@ -103,7 +105,8 @@ def module_stub(module: ModuleType) -> str:
             if value.__name__ == f"{module.__name__}.{name}":
                 imports.append(f"from {owner} import {leaf} as {name}")
             else:
-                imports.append(f"from {value.__name__.rpartition('.')[0]} import {name} as {name}")
+                package, _, leaf = value.__name__.rpartition(".")
+                imports.append(f"from {package} import {leaf} as {name}")
         elif isinstance(value, Operator):
             definitions.append(_function(name, value, _globals(value)))
         elif isinstance(value, type) and issubclass(value, Primitive) and home == "sporax.mindspore.ops":

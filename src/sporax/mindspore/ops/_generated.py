@@ -17,8 +17,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along, Product, along

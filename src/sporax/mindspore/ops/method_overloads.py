@@ -16,8 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Tensor, dtypes
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, Array, operator
 from sporax.mindspore.ops._core.parameters import with_signature

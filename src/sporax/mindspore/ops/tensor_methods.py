@@ -12,11 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxIndexError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import COOTensor, CSRTensor, DType, Tensor, dtypes
 from sporax.mindspore.common import seed as seeds
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor
-from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, operator
 from sporax.mindspore.ops.sparse.functions import dense_to_sparse_coo, dense_to_sparse_csr

@@ -12,10 +12,7 @@ import jax
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import COOTensor, CSRTensor, DType, Parameter, Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import FUNCTIONS
 from sporax.mindspore.ops.array import conversion, creation, manipulation

@@ -18,8 +18,7 @@ from sporax.ir import RankSumMark
 from sporax.lowering import marks as trace_marks
 from sporax.lowering.passes import pass_tags
 from sporax.mindspore import context
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common import DType, Tensor, wrap
 from sporax.mindspore.ops._core.marking import MARKS, tell_unread
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive
 from sporax.runtime import ranks as between_ranks

@@ -20,9 +20,7 @@ from typing import Any
 import jax
 
 from sporax.base.lazy_members import dataclass
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, OPERATORS, PRIMITIVES, Composition, Operator, Primitive
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames

@@ -15,10 +15,9 @@ import jax
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.ir import HasLayout, LayoutMark, Shardings, next_number
 from sporax.lowering import marks as trace_marks
+from sporax.mindspore.common import Parameter, Tensor, wrap
 from sporax.mindspore.common.jit import Compiled
-from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
-from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.marking import following, next_operator, readable_strategy
 from sporax.mindspore.ops._core.operator import MINT, Operator
 from sporax.mindspore.ops._core.primitive import strategy_form

@@ -12,9 +12,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common import DType, Tensor, dtypes, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.check import known

@@ -14,8 +14,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.ir.operator_dims import OperatorDims
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common import DType, dtypes
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.check import known

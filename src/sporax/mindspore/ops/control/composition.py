@@ -16,10 +16,7 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, RowTensor
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import COOTensor, CSRTensor, DType, Parameter, RowTensor, Tensor
 from sporax.mindspore.common.transforms import jvp
 from sporax.mindspore.ops._core.dims import FOLLOWS
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator

@@ -14,8 +14,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Tensor
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.marking import next_operator
 from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Primitive, operator

@@ -14,9 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common import DType, Tensor, dtypes, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.check import known

@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
+from sporax.mindspore.common import DType, wrap
 from sporax.mindspore.common import seed as seeds
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.ops._core import check, extremes
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.dims import Along, channels

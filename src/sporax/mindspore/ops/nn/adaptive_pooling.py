@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import Tensor, dtypes
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core import promotion as promote
 from sporax.mindspore.ops._core.check import ImageFormat, known, pair

@@ -27,9 +27,8 @@ from sporax.base.lazy_members import dataclass
 from sporax.ir import Layout as DeviceLayout
 from sporax.ir import Shape
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
-from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import Tensor, dtypes, wrap
 from sporax.mindspore.common import seed as seeds
-from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, export, operator
 from sporax.mindspore.ops._core.parameters import taking, with_signature
