@@ -45,6 +45,7 @@ MODULES = (
     "sporax.mindspore.nn.probability.bnn_layers",
     "sporax.mindspore.nn.probability.distribution",
     "sporax.mindspore.ops",
+    "sporax.mindspore.ops._core",
     "sporax.mindspore.parallel._transformer",
     "sporax.mindspore.runtime",
     "sporax.mindspore.train",

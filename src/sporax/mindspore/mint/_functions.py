@@ -27,10 +27,7 @@ from sporax.mindspore import ops
 from sporax.mindspore.common import DType, dtypes
 from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.operator import MINT, Array, operator
-from sporax.mindspore.ops._core.parameters import renamed
+from sporax.mindspore.ops._core import MINT, Array, check, known, operator, renamed
 from sporax.mindspore.ops.random import distributions
 
 

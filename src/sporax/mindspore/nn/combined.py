@@ -13,8 +13,7 @@ from sporax.mindspore.nn.basic import Dense
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.convolution import Conv2d
 from sporax.mindspore.nn.normalization import BatchNorm1d, BatchNorm2d
-from sporax.mindspore.ops._core.operator import Primitive
-from sporax.mindspore.ops._core.parameters import taking
+from sporax.mindspore.ops._core import Primitive, taking
 
 
 class _Followed(Cell):

@@ -11,8 +11,7 @@ from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._arguments import ImageFormat, PadMode
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.ops._core.check import pair
-from sporax.mindspore.ops._core.parameters import taking
+from sporax.mindspore.ops._core import pair, taking
 
 
 class _Convolution(Cell):

@@ -14,9 +14,7 @@ from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._arguments import ImageFormat
 from sporax.mindspore.nn.cell import Cell, Layer
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import Array, operator
-from sporax.mindspore.ops._core.parameters import taking
+from sporax.mindspore.ops._core import Array, check, operator, taking
 from sporax.mindspore.ops.nn.normalization import (
     batch_moments,
     batch_norm_eval,

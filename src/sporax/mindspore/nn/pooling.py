@@ -11,8 +11,7 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._arguments import ImageFormat, PadMode
 from sporax.mindspore.nn.cell import Cell, Layer
-from sporax.mindspore.ops._core.check import pair
-from sporax.mindspore.ops._core.parameters import taking
+from sporax.mindspore.ops._core import pair, taking
 from sporax.mindspore.ops.nn.convolution import Edges, resolved_edges
 from sporax.mindspore.ops.nn.pooling import maxima, mean_of_windows, positions_of_maxima
 

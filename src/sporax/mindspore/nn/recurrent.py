@@ -22,8 +22,7 @@ from sporax.mindspore.common.initializer import Uniform, initializer
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.basic import Dropout
 from sporax.mindspore.nn.cell import Layer
-from sporax.mindspore.ops._core.operator import Array, operator
-from sporax.mindspore.ops._core.parameters import taking
+from sporax.mindspore.ops._core import Array, operator, taking
 
 State = tuple[Array, ...]
 

@@ -18,10 +18,8 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common import DType, Tensor
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core import PRIMITIVES, Array, Operand, Primitive, check, operator, other_form, promote
 from sporax.mindspore.ops._core.dims import Along, Product, along
-from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, Primitive, operator, other_form
 from sporax.mindspore.ops.array import manipulation, rearrangement, scatter, sorting
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.linalg.grouped import GroupedMatmul, GroupedMatmulV4

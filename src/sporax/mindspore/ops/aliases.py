@@ -14,9 +14,8 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import check, renamed
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES, Settings
-from sporax.mindspore.ops._core.parameters import renamed
 from sporax.mindspore.ops.linalg import decompositions
 
 _FUNCTION_ALIASES = {

@@ -17,9 +17,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import Tensor, dtypes
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, Array, operator
-from sporax.mindspore.ops._core.parameters import with_signature
+from sporax.mindspore.ops._core import FUNCTIONS, MINT, Array, check, operator, with_signature
 from sporax.runtime.state import frames
 
 _Function = Callable[..., Any]

@@ -13,8 +13,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore.common import COOTensor, CSRTensor, DType, Parameter, Tensor
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import FUNCTIONS
+from sporax.mindspore.ops._core import FUNCTIONS, check
 from sporax.mindspore.ops.array import conversion, creation, manipulation
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.math import elementwise, reduction

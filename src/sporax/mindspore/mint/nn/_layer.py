@@ -21,8 +21,7 @@ from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.nn.image import _Around
-from sporax.mindspore.ops._core.operator import Operator
-from sporax.mindspore.ops._core.parameters import with_parameters
+from sporax.mindspore.ops._core import Operator, with_parameters
 
 
 class FunctionLayer(Cell):

@@ -17,8 +17,7 @@ from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import Tensor, dtypes
 from sporax.mindspore.mint._functions import offer
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import MINT, Array, operator
+from sporax.mindspore.ops._core import MINT, Array, check, operator
 
 
 def _placed(input: Tensor, result: Tensor, inplace: bool) -> Tensor:

@@ -14,10 +14,8 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType, to_dtype
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.check import known
+from sporax.mindspore.ops._core import FUNCTIONS, Array, Operand, check, export, known, operator, other_form
 from sporax.mindspore.ops._core.dims import FOLLOWS, position_by_position
-from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, export, operator, other_form
 
 _NUMBERS = (bool, int, float)
 

@@ -20,10 +20,8 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.ir import uneven
 from sporax.ir.operator_dims import Call, Dims, NumSlices, OperatorDims, Shapes, lookup_axis, numbered
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.check import known
+from sporax.mindspore.ops._core import Array, Operator, check, known, operator, other_form
 from sporax.mindspore.ops._core.dims import elements_along
-from sporax.mindspore.ops._core.operator import Array, Operator, operator, other_form
 from sporax.mindspore.ops.array.manipulation import _split_along
 from sporax.mindspore.ops.linalg.norms import length as norm_of
 

@@ -15,10 +15,8 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, OperatorDims, Shapes, StrategyEntry
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core import Array, check, export, operator, other_form, promote
 from sporax.mindspore.ops._core.dims import FOLLOWS, Along, position_by_position
-from sporax.mindspore.ops._core.operator import Array, export, operator, other_form
 from sporax.mindspore.ops.array.conversion import rank, shape, size
 
 

@@ -16,10 +16,8 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.check import pair
+from sporax.mindspore.ops._core import Array, check, operator, other_form, pair
 from sporax.mindspore.ops._core.dims import with_constants
-from sporax.mindspore.ops._core.operator import Array, operator, other_form
 
 
 def _divisible(name: str, what: str, size: int, parts: int) -> int:

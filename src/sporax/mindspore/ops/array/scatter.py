@@ -21,11 +21,8 @@ from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common._integer_gradients import with_slope_of
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.check import known
+from sporax.mindspore.ops._core import FUNCTIONS, Array, Operand, check, known, operator, other_form, promote
 from sporax.mindspore.ops._core.dims import Stated, elements_along
-from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Operand, operator, other_form
 from sporax.mindspore.ops.array.scatter_extremes import extreme_at
 
 Index = tuple[Any, ...]

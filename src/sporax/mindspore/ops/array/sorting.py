@@ -16,10 +16,8 @@ from sporax.base.errors import SporaxValueError, check_type
 from sporax.ir.operator_dims import OperatorDims
 from sporax.mindspore.common import DType, dtypes
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.check import known
+from sporax.mindspore.ops._core import Array, check, known, operator, other_form
 from sporax.mindspore.ops._core.dims import LAST, Along, labels, never_sharded
-from sporax.mindspore.ops._core.operator import Array, operator, other_form
 
 
 def _order(name: str, x: Array, axis: int, descending: bool) -> Array:

@@ -18,8 +18,7 @@ import jax
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import COOTensor, CSRTensor, DType, Parameter, RowTensor, Tensor
 from sporax.mindspore.common.transforms import jvp
-from sporax.mindspore.ops._core.dims import FOLLOWS
-from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator
+from sporax.mindspore.ops._core import FOLLOWS, FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator
 from sporax.mindspore.ops.control.debug import is_tensor, remember
 
 _NUMBER = (bool, int, float)

@@ -34,8 +34,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.gradient_hooks import watched
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, export, operator
+from sporax.mindspore.ops._core import PRIMITIVES, Array, Primitive, export, known, operator
 
 
 class Print(Primitive):

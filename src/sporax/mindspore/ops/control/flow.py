@@ -21,9 +21,7 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, export, operator
+from sporax.mindspore.ops._core import PRIMITIVES, Array, Operand, check, export, operator, promote
 from sporax.runtime.state import frames, trace_constants
 
 

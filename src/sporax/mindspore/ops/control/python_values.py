@@ -11,8 +11,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore._names.missing import late
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import export
+from sporax.mindspore.ops._core import check, export
 
 # `autograph` stands on operators.
 _choose, _item = late("sporax.mindspore.autograph.flow:choose"), late("sporax.mindspore.autograph.flow:item")

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core import Array, check, operator
 from sporax.mindspore.ops.image.sampling import between
 
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import Array, operator, other_form
+from sporax.mindspore.ops._core import Array, check, operator, other_form
 
 Sizes = int | tuple[int, ...]
 

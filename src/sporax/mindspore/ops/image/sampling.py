@@ -13,9 +13,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core import check, extremes
-from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
+from sporax.mindspore.ops._core import Array, Operand, check, extremes, known, operator, other_form
 from sporax.mindspore.ops.image.resize import checked_size, interpolate
 
 

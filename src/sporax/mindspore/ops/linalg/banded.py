@@ -15,9 +15,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
+from sporax.mindspore.ops._core import Array, Operand, check, known, operator, other_form
 
 Align = Literal["RIGHT_LEFT", "LEFT_RIGHT", "LEFT_LEFT", "RIGHT_RIGHT"]
 

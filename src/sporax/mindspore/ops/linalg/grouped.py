@@ -15,9 +15,8 @@ import numpy as np
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes
 from sporax.mindspore.common import DType, Tensor
-from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import FUNCTIONS, Array, Primitive, check, operator
 from sporax.mindspore.ops._core.marking import next_operator
-from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, Primitive, operator
 
 _APART, _BY_ROWS = -1, 0
 _ONE_RESULT = (2, 3)

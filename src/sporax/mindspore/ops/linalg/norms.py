@@ -15,10 +15,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common import DType, Tensor
-from sporax.mindspore.ops._core import check, extremes
-from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.dims import Along
-from sporax.mindspore.ops._core.operator import Array, operator, other_form
+from sporax.mindspore.ops._core import Along, Array, check, extremes, operator, other_form, promote
 
 Axes = int | tuple[int, ...] | None
 

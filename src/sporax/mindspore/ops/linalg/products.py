@@ -11,9 +11,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.ir.operator_dims import OperatorDims
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.dims import Product, channels
-from sporax.mindspore.ops._core.operator import Array, Operand, operator
+from sporax.mindspore.ops._core import Array, Operand, Product, channels, check, operator
 
 
 def _pair(name: str, input: Any, other: Any) -> None:

@@ -12,10 +12,8 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.ops._core import check, extremes
-from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core import Array, Operand, check, export, extremes, operator, other_form, promote
 from sporax.mindspore.ops._core.dims import position_by_position
-from sporax.mindspore.ops._core.operator import Array, Operand, export, operator, other_form
 
 
 def _operands(name: str, left: Any, right: Any) -> tuple[Array, Array]:

@@ -14,8 +14,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.common import DType, Tensor, dtypes
-from sporax.mindspore.ops._core import check, extremes
-from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core import check, extremes, promote
 from sporax.mindspore.ops._core.check import known
 from sporax.mindspore.ops._core.dims import Along, segments
 from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, export, operator, other_form

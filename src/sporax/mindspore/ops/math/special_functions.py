@@ -19,10 +19,8 @@ import jax.scipy
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.mindspore.ops._core import check, extremes
-from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core import Array, Operand, check, extremes, operator, other_form, promote
 from sporax.mindspore.ops._core.elementwise_table import pointwise
-from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
 
 
 def _special(name: str) -> Callable[..., Array]:

@@ -15,11 +15,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import DType, Tensor, dtypes, wrap
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.dims import Along
-from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, export, operator
+from sporax.mindspore.ops._core import FUNCTIONS, Along, Array, check, export, known, operator, promote
 
 Norm = Literal["backward", "ortho", "forward"] | None
 Sizes = int | tuple[int, ...] | None

@@ -11,10 +11,7 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common import DType, dtypes
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.operator import Array, Operand, operator
+from sporax.mindspore.ops._core import Array, Operand, check, known, operator, promote
 from sporax.mindspore.ops.array.sorting import searchsorted
 from sporax.mindspore.ops.math.statistics import logcumsumexp, nanquantile, quantile
 

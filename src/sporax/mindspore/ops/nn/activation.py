@@ -16,9 +16,7 @@ import numpy as np
 from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore.common import DType, wrap
 from sporax.mindspore.common import seed as seeds
-from sporax.mindspore.ops._core import check, extremes
-from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.dims import Along, channels
+from sporax.mindspore.ops._core import Along, channels, check, extremes, promote
 from sporax.mindspore.ops._core.elementwise_table import Convert, pointwise
 from sporax.mindspore.ops._core.operator import REQUIRED, Array, operator, other_form
 

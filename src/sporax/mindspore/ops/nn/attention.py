@@ -29,9 +29,7 @@ from sporax.ir import Shape
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import Tensor, dtypes, wrap
 from sporax.mindspore.common import seed as seeds
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, export, operator
-from sporax.mindspore.ops._core.parameters import taking, with_signature
+from sporax.mindspore.ops._core import PRIMITIVES, Array, Primitive, check, export, operator, taking, with_signature
 
 _LAYOUTS = {
     "BSH": ("b", "s", "n"),

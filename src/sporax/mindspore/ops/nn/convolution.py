@@ -7,9 +7,8 @@ from typing import Any, Literal
 import jax
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import Array, check, operator
 from sporax.mindspore.ops._core.check import ImageFormat, Pair, pair, per_dim
-from sporax.mindspore.ops._core.operator import Array, operator
 from sporax.mindspore.ops.nn.window_dims import CONVOLUTION, convolution
 
 Padding = Literal["same", "valid", "pad", "SAME", "VALID", "PAD"]

@@ -12,8 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxValueError, check_type
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator
+from sporax.mindspore.ops._core import FUNCTIONS, Array, check, operator
 
 
 @operator("DeformableOffsets(strides, pads, ksize, dilations, data_format, deformable_groups, modulated)", function="")

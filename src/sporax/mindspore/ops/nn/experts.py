@@ -18,9 +18,8 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import Array, Primitive, check, operator
 from sporax.mindspore.ops._core.dims import never_sharded
-from sporax.mindspore.ops._core.operator import Array, Primitive, operator
 from sporax.mindspore.ops._generated import GENERATED
 from sporax.mindspore.ops.nn import activation
 

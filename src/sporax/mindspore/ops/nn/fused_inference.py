@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import Array, Primitive, operator
+from sporax.mindspore.ops._core import Array, Primitive, check, operator
 from sporax.mindspore.ops._generated import GENERATED
 from sporax.mindspore.ops.nn.attention import (
     EVERYTHING,

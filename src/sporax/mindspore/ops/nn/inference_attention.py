@@ -25,8 +25,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import Parameter, Tensor
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, Primitive, operator
+from sporax.mindspore.ops._core import FUNCTIONS, PRIMITIVES, Array, Primitive, check, operator
 from sporax.mindspore.ops.nn.attention import (
     EVERYTHING,
     AttentionDims,

@@ -15,9 +15,7 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.dims import channels
-from sporax.mindspore.ops._core.operator import Array, operator, other_form
+from sporax.mindspore.ops._core import Array, channels, check, operator, other_form
 
 
 def _layer_dims(call: Call, shapes: Shapes) -> Dims:

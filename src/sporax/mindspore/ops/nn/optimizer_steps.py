@@ -21,8 +21,7 @@ import jax.numpy as jnp
 from sporax.base import update_rules
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import Array, Operand, operator
+from sporax.mindspore.ops._core import Array, Operand, check, operator
 
 _Values = tuple[Any, ...]
 """New values, in any dtype."""

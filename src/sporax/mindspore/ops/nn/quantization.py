@@ -15,9 +15,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes
 from sporax.mindspore.common.dtype import DType, float16, int8
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.dims import Product
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core import Array, Product, check, operator
 from sporax.mindspore.ops._generated import GENERATED
 from sporax.mindspore.ops.nn.experts import OptionalInputs, to_int8, unpacked_scale
 

@@ -20,9 +20,7 @@ import numpy as np
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.tensor import wrap
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Primitive, operator
-from sporax.mindspore.ops._core.parameters import taking
+from sporax.mindspore.ops._core import PRIMITIVES, Array, Primitive, check, operator, taking
 
 # Gates whose matrices are stacked in one.
 _LSTM_GATES = 4

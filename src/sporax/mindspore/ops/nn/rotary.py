@@ -14,9 +14,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Names, NumSlices, OperatorDims, Shapes
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.dims import LAST
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core import LAST, Array, check, operator
 from sporax.mindspore.ops._generated import GENERATED
 
 _BY_HALVES, _BY_NEIGHBOURS = 0, 1

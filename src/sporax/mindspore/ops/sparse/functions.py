@@ -15,8 +15,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, RowTensor, with_values
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
-from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.operator import FUNCTIONS
+from sporax.mindspore.ops._core import FUNCTIONS, known
 from sporax.mindspore.ops.sparse import functions, kernels
 
 _Numpy = np.ndarray[Any, Any]

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core import Array, check, operator
 from sporax.mindspore.ops._core.promotion import pair
 
 
