@@ -23,11 +23,9 @@ from sporax.base.lazy_members import dataclass
 from sporax.lowering import marks as trace_marks
 from sporax.lowering import passes
 from sporax.mindspore import context
+from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes, no_init_parameters, wrap
 from sporax.mindspore.common import _postponed as postponed
-from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.initializer import initializer
-from sporax.mindspore.common.parameter import Parameter, ParameterTuple, no_init_parameters
-from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.mindspore.nn.optim import _helpers

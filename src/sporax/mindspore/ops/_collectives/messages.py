@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common import Tensor, dtypes, wrap
 from sporax.mindspore.ops import _collectives
 from sporax.mindspore.ops._collectives.primitives import (
     WORLD,

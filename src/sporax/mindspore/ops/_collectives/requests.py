@@ -13,9 +13,7 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common import DType, Tensor, dtypes, wrap
 from sporax.mindspore.ops._collectives import point_to_point
 from sporax.mindspore.ops._collectives.point_to_point import Exchange, Message
 from sporax.mindspore.ops._collectives.primitives import check_int, check_member

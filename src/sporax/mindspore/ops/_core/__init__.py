@@ -1,11 +1,19 @@
 """How an operator is made: kernel, primitive class, Tensor method, argument checks, promotion, marks."""
 
-from typing import TYPE_CHECKING
+from sporax.mindspore._names.doors import door
+from sporax.mindspore._names.missing import homes_in
 
-from sporax.base.lazy_names import lazy_names
+_HOMES = {name: f"{__name__}.{name}" for name in ("check", "extremes", "placed_calls")}
+_HOMES |= {"promote": f"{__name__}.promotion"}
+_HOMES |= homes_in(
+    __name__,
+    """
+    operator: Array FUNCTIONS MINT Operand Operator PRIMITIVES Primitive export operator other_form
+    check: ImageFormat known pair per_dim
+    parameters: renamed taking with_parameters with_signature
+    dims: Along FOLLOWS LAST Product Stated channels labels position_by_position
+    """,
+)
 
-if TYPE_CHECKING:
-    from sporax.mindspore.ops._core import placed_calls
-
-if not TYPE_CHECKING:  # most programs exchange nothing
-    __getattr__ = lazy_names(__name__)
+__all__ = [*_HOMES]
+__getattr__, __dir__ = door(__name__, _HOMES)

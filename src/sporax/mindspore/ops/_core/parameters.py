@@ -24,8 +24,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import add_later
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common import DType, Tensor
 from sporax.runtime.state import frames, known
 
 if TYPE_CHECKING:

@@ -13,10 +13,7 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import DType, Tensor, dtypes, wrap
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.operator import Array, Operand, export, operator, other_form
+from sporax.mindspore.ops._core import Array, Operand, check, export, known, operator, other_form, promote
 from sporax.runtime.state import derive, note
 
 

@@ -13,9 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.operator import Array, operator
+from sporax.mindspore.ops._core import Array, check, operator, promote
 
 
 def _matrices(name: str, square: bool = False, **arrays: Array) -> None:

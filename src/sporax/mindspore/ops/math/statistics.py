@@ -10,12 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.ops._core import check, extremes
-from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.dims import Along
-from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
+from sporax.mindspore.common import DType, dtypes
+from sporax.mindspore.ops._core import Along, Array, Operand, check, extremes, operator, other_form, promote
 from sporax.mindspore.ops.math.reduction import picked_along
 
 Axes = int | tuple[int, ...] | None

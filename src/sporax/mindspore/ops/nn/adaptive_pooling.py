@@ -17,10 +17,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common import Tensor, dtypes
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.check import ImageFormat, known, pair
-from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator
+from sporax.mindspore.ops._core import FUNCTIONS, Array, ImageFormat, check, known, operator, pair, promote
 from sporax.mindspore.ops.nn.window_dims import POOLING
 from sporax.mindspore.ops.random.dropout import rand
 

@@ -11,10 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore.ops._core import check, extremes
-from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.dims import labels
-from sporax.mindspore.ops._core.operator import Array, Operand, operator, other_form
+from sporax.mindspore.ops._core import Array, Operand, check, extremes, labels, operator, other_form, promote
 from sporax.mindspore.ops.linalg.norms import cosine_similarity, length
 
 Reduction = Literal["mean", "sum", "none"]

@@ -16,11 +16,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.check import known
-from sporax.mindspore.ops._core.dims import LAST, labels
-from sporax.mindspore.ops._core.operator import Array, operator, other_form
+from sporax.mindspore.ops._core import LAST, Array, check, known, labels, operator, other_form, promote
 from sporax.mindspore.ops.nn.distance_loss import Reduction, check_broadcast_pair, check_equal_shapes, reduced
 
 

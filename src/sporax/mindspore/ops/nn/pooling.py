@@ -11,10 +11,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.common import DType, dtypes
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core import promotion as promote
-from sporax.mindspore.ops._core.check import per_dim
-from sporax.mindspore.ops._core.operator import FUNCTIONS, Array, operator, other_form
+from sporax.mindspore.ops._core import FUNCTIONS, Array, check, operator, other_form, per_dim, promote
 from sporax.mindspore.ops.nn.convolution import Edges, PadMode, Setting, edges, resolved_edges
 from sporax.mindspore.ops.nn.window_dims import POOLING
 

@@ -16,14 +16,11 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.operator_dims import Call, Dims, OperatorDims, Shapes, StrategyEntry, numbered
-from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import DType, Tensor, dtypes, wrap
 from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common._random_streams import Generator
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.mindspore.ops._core import check
+from sporax.mindspore.ops._core import PRIMITIVES, Array, Operand, Operator, Primitive, check, operator, other_form
 from sporax.mindspore.ops._core.dims import Stated
-from sporax.mindspore.ops._core.operator import PRIMITIVES, Array, Operand, Operator, Primitive, operator, other_form
 
 
 def stream(seed: int | None, seed2: int = 0) -> Generator:

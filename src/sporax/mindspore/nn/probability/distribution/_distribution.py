@@ -20,16 +20,12 @@ import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
-from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, wrap
 from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common._random_streams import Generator
-from sporax.mindspore.common.dtype import DType
-from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.probability.bijector import parameter
-from sporax.mindspore.ops._core.operator import Array, operator
-from sporax.mindspore.ops._core.parameters import with_parameters
+from sporax.mindspore.ops._core import Array, operator, with_parameters
 
 Formula = Callable[..., Any]
 # The least positive float32.
