@@ -321,10 +321,7 @@ class _Step:
         # Devices with the same experts are as far apart as there are others between them.
         of_experts = self.mesh.innermost(("dp", "cp"), run.ep) if run.ep > 1 else ()
         per_micro, at_once = 0.0, 0.0
-        for parameters, inside in (
-            (dense, ()),
-            (decoder.expert_parameters / run.ep / run.tp / run.pp, of_experts),
-        ):
+        for parameters, inside in ((dense, ()), (decoder.expert_parameters / run.ep / run.tp / run.pp, of_experts)):
             outside = [axis for axis in everywhere if axis not in inside]
             group = self.mesh.members(outside)
             if group <= 1 or not parameters:

@@ -45,10 +45,7 @@ SUITES: dict[str, dict[str, Callable[[], OperatorGraph]]] = {
         "small": lambda: networks.mixture(16, 64, 64, 8, 128).graph,
         "wide": lambda: networks.mixture(16, 256, 512, 8, 2048, 2).graph,
     },
-    "resnet": {
-        "small": lambda: networks.residual(64, 32).graph,
-        "wide": lambda: networks.residual(64, 256, 32).graph,
-    },
+    "resnet": {"small": lambda: networks.residual(64, 32).graph, "wide": lambda: networks.residual(64, 256, 32).graph},
     "recommendation": {
         "small": lambda: networks.recommendation(256, 4096).graph,
         "large": lambda: networks.recommendation(16384, 1 << 20, 8, 64, 1024).graph,

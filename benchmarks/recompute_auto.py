@@ -21,11 +21,7 @@ from sporax.lowering.passes.recompute import recompute_choice
 from sporax.mindspore import Tensor, nn
 from sporax.planner.memory.recomputation import Level, RecomputeDecision
 
-BY_HAND = {
-    Level.NOTHING: features.nothing,
-    Level.ATTENTION: features.selective,
-    Level.EVERYTHING: features.recomputed,
-}
+BY_HAND = {Level.NOTHING: features.nothing, Level.ATTENTION: features.selective, Level.EVERYTHING: features.recomputed}
 
 
 def made(options: argparse.Namespace, prepare: Any, recompute: str, data: list[Tensor]) -> tuple[Any, float]:

@@ -110,12 +110,7 @@ DOORS = {
         "sporax.runtime.process",
         "sporax.runtime.program",
     ),
-    *(
-        "sporax.runtime.ranks",
-        "sporax.runtime.session",
-        "sporax.runtime.state",
-        "sporax.runtime.storage",
-    ),
+    *("sporax.runtime.ranks", "sporax.runtime.session", "sporax.runtime.state", "sporax.runtime.storage"),
 }
 """What MindSpore's side may import of the engine. Packages among them list their names for type checkers."""
 

@@ -696,7 +696,7 @@ PROGRAMS = {
         "--do_load_ckpt False --config config/bert_config_small.json",
         settings={
             "src.config:BertConfig": {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2}
-            | {"num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 16},
+            | {"num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 16}
         },
         in_copy=True,
         mended={

@@ -170,10 +170,7 @@ def _model_zoo() -> list[str]:
                 ("of these, equal forwards (1e-5 of the largest value)", sum(row["ok"] for row in both)),
                 ("largest difference", f"{worst:.1e}"),
                 ("models trained for one step, of those tried", f"{sum(trained)} of {len(trained)}"),
-                (
-                    "optimizers with equal weights",
-                    f"{sum(row['ok'] for row in optimizers)} of {len(optimizers)}",
-                ),
+                ("optimizers with equal weights", f"{sum(row['ok'] for row in optimizers)} of {len(optimizers)}"),
             ],
         ),
         f"Not equal or not run: {others or 'none'}.",

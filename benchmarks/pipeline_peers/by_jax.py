@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 STEPS, WIDTH, MICRO = map(int, sys.argv[1:4])
 STAGES, BLOCKS, HEADS, LENGTH, VOCABULARY, ROWS = 2, 8, 4, 64, 256, 4

@@ -4,8 +4,7 @@ sporax explain-sharding --devices 8 --hardware h100 examples/11-explain-sharding
 """
 
 import jax
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import NamedSharding, PartitionSpec as P
 
 mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
 

@@ -3,8 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from invariants import check_cluster
 from sporax.cluster.environment import ProcessRole

@@ -13,8 +13,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.parametrize(
-    ("package", "script"),
-    [("flax", "09-plan-a-flax-model/plan.py"), ("equinox", "10-plan-an-equinox-model/plan.py")],
+    ("package", "script"), [("flax", "09-plan-a-flax-model/plan.py"), ("equinox", "10-plan-an-equinox-model/plan.py")]
 )
 def test_losses_are_those_of_one_device(package, script):
     pytest.importorskip(package, reason=f"{package} is not installed: pip install {package}")

@@ -1,8 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from layouts import device_matrices
 
 from sporax.base.errors import SporaxValueError

@@ -2,8 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from layouts import layouts, tensor_shape
 
 from sporax.base.errors import SporaxValueError

@@ -1,7 +1,6 @@
 """Whatever happens to pods, a job converges, never has more pods than asked for, and planning twice changes nothing."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 from support_k8s.jobs import job
 from support_k8s.simulation import Simulation

@@ -63,9 +63,7 @@ def test_a_loop_with_another_body_runs(more):
     stacks = list(map(new_variable, [jnp.zeros(4, jnp.float32)] * more))
     scalars = list(map(new_variable, [jnp.float32(0)] * more))
     changed = eqn.replace(
-        invars=[*scalars, *eqn.invars],
-        outvars=[*eqn.outvars, *stacks],
-        params=scan_params(eqn, inner, 1 + more, 2),
+        invars=[*scalars, *eqn.invars], outvars=[*eqn.outvars, *stacks], params=scan_params(eqn, inner, 1 + more, 2)
     )
     assert scan_numbers(changed.params) == (1 + more, 2)
     jaxpr = program.jaxpr

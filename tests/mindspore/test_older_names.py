@@ -6,11 +6,9 @@ import pytest
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore._extends import cell_attr_register
-from sporax.mindspore.common import JitConfig, api
-from sporax.mindspore.common import dtype as mstype
+from sporax.mindspore.common import JitConfig, api, dtype as mstype
 from sporax.mindspore.nn.wrap import cell_wrapper, loss_scale
-from sporax.mindspore.ops import composite as C
-from sporax.mindspore.ops import functional as F
+from sporax.mindspore.ops import composite as C, functional as F
 from sporax.mindspore.ops._primitive_cache import _get_cache_prim
 from sporax.mindspore.train.model import ParallelMode
 

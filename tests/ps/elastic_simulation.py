@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 from simulation import Faults, SimulatedServer, Simulation
 
-from sporax.ps.client import client_state as client
-from sporax.ps.client import store
+from sporax.ps.client import client_state as client, store
 from sporax.ps.protocol import events
 from sporax.ps.protocol.messages import (
     Heartbeat,

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -78,9 +77,7 @@ def happen(job: ElasticJob, draw: random.Random, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kinds",
-    [*(pytest.param(EVENTS[:count], marks=pytest.mark.soak) for count in (1, 2, 3)), EVENTS],
-    ids="-".join,
+    "kinds", [*(pytest.param(EVENTS[:count], marks=pytest.mark.soak) for count in (1, 2, 3)), EVENTS], ids="-".join
 )
 @given(seed=st.integers(0, 10**9), staleness=st.sampled_from([0, 0, 2, -1]))
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))

@@ -42,10 +42,7 @@ def test_weights_gradients_and_rows_are_unreadable_with_a_token(make_machines, t
     watching = made[1].popen([sys.executable, str(PROGRAMS / "frames.py"), str(file)], **PIPES)
     with watching.stdout:
         assert watching.stdout.readline() == "ready\n"
-    jobs = [
-        start(made, tmp_path, 8118, SECRET, TOKEN),
-        start(made, tmp_path, 8218, READABLE, {"MS_PS_INSECURE": "1"}),
-    ]
+    jobs = [start(made, tmp_path, 8118, SECRET, TOKEN), start(made, tmp_path, 8218, READABLE, {"MS_PS_INSECURE": "1"})]
     for job in jobs:
         outputs = [process.communicate(timeout=60)[0] for process in job]
         assert [process.returncode for process in job] == [0] * 4, outputs

@@ -17,11 +17,7 @@ from pathlib import Path
 from typing import Any
 
 GRAPHS = Path(tempfile.mkdtemp(prefix="graphs_"))
-os.environ.update(
-    MS_DEV_PRECOMPILE_ONLY="1",
-    MS_DEV_SAVE_GRAPHS="2",
-    MS_DEV_SAVE_GRAPHS_PATH=str(GRAPHS),
-)
+os.environ.update(MS_DEV_PRECOMPILE_ONLY="1", MS_DEV_SAVE_GRAPHS="2", MS_DEV_SAVE_GRAPHS_PATH=str(GRAPHS))
 os.environ.setdefault("GLOG_v", "4")  # messages of the compiler: 3 shows why a strategy is refused
 
 from mindspore._c_expression import DeviceManagerConf

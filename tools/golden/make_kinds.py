@@ -27,8 +27,7 @@ from mindspore.nn.learning_rate_schedule import LearningRateSchedule
 from mindspore.nn.loss.loss import LossBase
 
 import mindspore as ms
-from mindspore import dataset as ds
-from mindspore import mint, nn, ops, train
+from mindspore import dataset as ds, mint, nn, ops, train
 from mindspore.dataset import text, transforms, vision
 from mindspore.experimental import optim
 

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client import Counter as CounterMetric
+from prometheus_client import CollectorRegistry, Counter as CounterMetric, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 

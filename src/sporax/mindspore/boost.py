@@ -14,8 +14,7 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import missing_name
-from sporax.mindspore.common import Parameter, Tensor
-from sporax.mindspore.common import dtype as mstype
+from sporax.mindspore.common import Parameter, Tensor, dtype as mstype
 from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.basic import Dense

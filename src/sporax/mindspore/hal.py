@@ -10,15 +10,16 @@ from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import device_context as devices
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.runtime import _memory
-from sporax.mindspore.runtime._memory import empty_cache as empty_cache
-from sporax.mindspore.runtime._memory import synchronize as synchronize
-from sporax.mindspore.runtime._streams import Event as Event
-from sporax.mindspore.runtime._streams import Stream as Stream
-from sporax.mindspore.runtime._streams import StreamCtx as StreamCtx
-from sporax.mindspore.runtime._streams import communication_stream as communication_stream
-from sporax.mindspore.runtime._streams import current_stream as current_stream
-from sporax.mindspore.runtime._streams import default_stream as default_stream
-from sporax.mindspore.runtime._streams import set_cur_stream as set_cur_stream
+from sporax.mindspore.runtime._memory import empty_cache as empty_cache, synchronize as synchronize
+from sporax.mindspore.runtime._streams import (
+    Event as Event,
+    Stream as Stream,
+    StreamCtx as StreamCtx,
+    communication_stream as communication_stream,
+    current_stream as current_stream,
+    default_stream as default_stream,
+    set_cur_stream as set_cur_stream,
+)
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax.mindspore._names.module_paths`
 

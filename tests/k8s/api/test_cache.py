@@ -1,7 +1,6 @@
 """What the cache tells of jobs and pods after notices in any order."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support_k8s.jobs import job
 
 from sporax.k8s.api.cache import JobCache, JobKey

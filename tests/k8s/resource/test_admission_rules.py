@@ -3,8 +3,7 @@
 import copy
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from support_k8s.expressions import NO_CHECKER, checked_by_server, checker, refusals
 from support_k8s.jobs import INVALID, job, named_by_rules, role
 

@@ -1,6 +1,5 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sporax.base.errors import SporaxValueError
 from sporax.launch.jobs import cores

@@ -4,8 +4,7 @@ import random
 import signal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from invariants import check_job
 from sporax.launch.jobs.supervision import (
@@ -267,10 +266,7 @@ def test_a_killed_rank_is_the_headline_however_late_its_end_is_seen(seed: int, k
         check_job(job)
     # The scheduler's word is enough where it names the killed one before anything else has failed.
     headlines = [item for item in instructions if isinstance(item, (BlameRank, Tell))]
-    assert headlines in (
-        [BlameRank(killed, -signal.SIGKILL)],
-        [Tell(f"rank {killed} ended without saying goodbye")],
-    )
+    assert headlines in ([BlameRank(killed, -signal.SIGKILL)], [Tell(f"rank {killed} ended without saying goodbye")])
 
 
 def test_an_exception_is_believed_after_a_moment(job: Supervision):

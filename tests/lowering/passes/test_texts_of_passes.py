@@ -96,10 +96,7 @@ UNMARKED = ["in a", "b = sin a", "c = cos a", "d = reduce_sum b", "e = broadcast
             lambda: backward_of(new_tag().scope),
             MARKED,
             lambda before: recompute(before).program,
-            [
-                *UNMARKED[:5],
-                *("f g = optimization_barrier a e", "h = cos f", "i = mul g h", "out i"),
-            ],
+            [*UNMARKED[:5], *("f g = optimization_barrier a e", "h = cos f", "i = mul g h", "out i")],
             id="recompute",
         ),
         pytest.param(lambda: backward_of(new_tag().scope), MARKED, without_saved_marks, UNMARKED, id="kept marks"),

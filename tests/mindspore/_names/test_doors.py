@@ -32,11 +32,7 @@ def package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (folder / "__init__.py").write_text("")
     module = importlib.import_module("door_of_test")
-    homes = {
-        "first": "door_of_test.one:first",
-        "other": "door_of_test.one:second",
-        "two": "door_of_test.two:two",
-    }
+    homes = {"first": "door_of_test.one:first", "other": "door_of_test.one:second", "two": "door_of_test.two:two"}
     module.__getattr__, module.__dir__ = door("door_of_test", homes, {"hidden": "door_of_test.one:second"})
     yield module
     for name in [name for name in sys.modules if name.startswith("door_of_test")]:

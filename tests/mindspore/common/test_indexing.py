@@ -4,8 +4,7 @@ import weakref
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import sporax.mindspore as ms
 from sporax.mindspore import Parameter, Tensor, nn

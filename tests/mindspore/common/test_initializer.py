@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
-from sporax.mindspore.common import _threefry as threefry
-from sporax.mindspore.common import initializer as I
+from sporax.mindspore.common import _threefry as threefry, initializer as I
 from sporax.mindspore.common.initializer import initializer
 
 SHAPE = (200, 300)  # fan in 300, fan out 200

@@ -6,10 +6,7 @@ from sporax.mindspore import context
 from sporax.mindspore.context import _groups
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"host_mem_block_size": "1GB"}, {"enable_pinned_mem": False}],
-)
+@pytest.mark.parametrize("settings", [{"host_mem_block_size": "1GB"}, {"enable_pinned_mem": False}])
 def test_settings_without_effect_warn_once(settings, monkeypatch):
     monkeypatch.setattr(_groups, "_warned", set())
     (key,) = settings

@@ -4,9 +4,11 @@ from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.layout import Layout as LayoutValue
 from sporax.mindspore import context
-from sporax.mindspore.context import get_auto_parallel_context as get
-from sporax.mindspore.context import reset_auto_parallel_context as reset
-from sporax.mindspore.context import set_auto_parallel_context as put
+from sporax.mindspore.context import (
+    get_auto_parallel_context as get,
+    reset_auto_parallel_context as reset,
+    set_auto_parallel_context as put,
+)
 from sporax.mindspore.parallel import Layout
 
 DEFAULTS = {

@@ -5,8 +5,7 @@ import inspect
 import numpy as np
 import pytest
 
-from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset import vision
+from sporax.mindspore.dataset import _checks as check, vision
 from sporax.mindspore.dataset._arguments import argument, of, optional, recorded_arguments
 from sporax.mindspore.dataset._operations import OneToOne
 

@@ -43,10 +43,7 @@ def test_a_setting_without_effect_warns_and_is_kept(name, value):
 
 
 def test_what_would_change_the_rows_is_an_error():
-    for call in (
-        lambda: config.set_sending_batches(3),
-        lambda: config.set_video_backend("Ascend"),
-    ):
+    for call in (lambda: config.set_sending_batches(3), lambda: config.set_video_backend("Ascend")):
         with pytest.raises(NotImplementedError, match="For 'set_"):
             call()
     config.set_sending_batches(0)

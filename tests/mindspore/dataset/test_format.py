@@ -141,11 +141,7 @@ def test_classes_are_found_by_their_names(kind):
     ("call", "error", "words"),
     [
         (lambda data: ds.FakeImageDataset(4, num_shards=2), RuntimeError, "currently requires shard_id as well"),
-        (
-            lambda data: ds.FakeImageDataset(4, shard_id=0),
-            RuntimeError,
-            "shard_id is specified but num_shards is not",
-        ),
+        (lambda data: ds.FakeImageDataset(4, shard_id=0), RuntimeError, "shard_id is specified but num_shards is not"),
         (
             lambda data: ds.FakeImageDataset(4, sampler=ds.RandomSampler(), shuffle=True),
             RuntimeError,
@@ -156,11 +152,7 @@ def test_classes_are_found_by_their_names(kind):
             RuntimeError,
             "sampler and sharding cannot be specified at the same time",
         ),
-        (
-            lambda data: ds.FakeImageDataset(4, num_parallel_workers=0),
-            ValueError,
-            "num_parallel_workers exceeds the",
-        ),
+        (lambda data: ds.FakeImageDataset(4, num_parallel_workers=0), ValueError, "num_parallel_workers exceeds the"),
         (
             lambda data: ds.FakeImageDataset(4, num_samples=-1),
             ValueError,

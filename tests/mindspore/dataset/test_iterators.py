@@ -11,12 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import sporax.mindspore.dataset as ds
-from sporax.mindspore.dataset import _iterators as iterators
-from sporax.mindspore.dataset import vision
+from sporax.mindspore.dataset import _iterators as iterators, vision
 
 from .conftest import column, rows
 

@@ -82,10 +82,7 @@ def described(value):
             [DECODE, transforms.RandomApply([vision.Resize((4, 4))], 1.0), vision.ToTensor()],
             ("float32", (3, 4, 4), 1294737592),
         ),
-        (
-            transforms.Compose([DECODE, vision.Resize((4, 4)), vision.ToTensor()]),
-            ("float32", (3, 4, 4), 1294737592),
-        ),
+        (transforms.Compose([DECODE, vision.Resize((4, 4)), vision.ToTensor()]), ("float32", (3, 4, 4), 1294737592)),
         (
             [DECODE, vision.RandomResizedCrop((8, 8), (1.0, 1.0), (1.5, 1.5)), vision.ToTensor()],
             ("float32", (3, 8, 8), 3579661342),

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore.dataset as ds
-from sporax.mindspore.dataset import transforms as t
-from sporax.mindspore.dataset import vision
+from sporax.mindspore.dataset import transforms as t, vision
 
 from .conftest import rows
 

@@ -117,10 +117,7 @@ BACKWARD: dict[str, tuple[str, ...]] = {
         "mean of gradients",
     ),
     "the gradient of an operand that is one number is added up where it arises": ("PReLU of one",),
-    "an operator that repeats its work has cotangents that stay cut": (
-        "rows to whole",
-        "ReduceMin",
-    ),
+    "an operator that repeats its work has cotangents that stay cut": ("rows to whole", "ReduceMin"),
 }
 
 SENDS_MORE: dict[str, tuple[str, ...]] = {

@@ -31,9 +31,6 @@ def test_every_recipe_has_a_curve_that_falls():
 
 @pytest.mark.sampled(6)
 @pytest.mark.usefixtures("mode")
-@pytest.mark.parametrize(
-    "name",
-    curve_recipes.RECIPES,
-)
+@pytest.mark.parametrize("name", curve_recipes.RECIPES)
 def test_curve_is_that_of_mindspore(name):
     assert curve_recipes.run(ms, name) == pytest.approx(GOLDEN[name], rel=RELATIVE_ERROR, abs=0)

@@ -35,7 +35,7 @@ def step_cell(net, optimizer):
 def test_arrays_become_parameters():
     net = nn.JaxCell(perceptron, WEIGHTS)
     assert [(parameter.name, parameter.shape) for parameter in net.get_parameters()] == [
-        *(("count", ()), ("first.matrix", (4, 8)), ("first.shift", (8,)), ("second.0", (8, 3))),
+        *(("count", ()), ("first.matrix", (4, 8)), ("first.shift", (8,)), ("second.0", (8, 3)))
     ]
     assert [parameter.name for parameter in net.trainable_params()] == ["first.matrix", "first.shift", "second.0"]
     frozen = nn.JaxCell(perceptron, WEIGHTS, trainable=lambda name: not name.startswith("first"))

@@ -8,12 +8,7 @@ import optax
 import pytest
 
 import sporax.mindspore as ms
-from sporax.base.errors import (
-    SporaxKeyError,
-    SporaxRuntimeError,
-    SporaxTypeError,
-    SporaxValueError,
-)
+from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import Parameter, Tensor, nn
 from sporax.mindspore.nn.optim import _helpers, opt_init_args_register
 

@@ -11,8 +11,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, nn, ops
-from sporax.mindspore.ops import auto_generate as A
-from sporax.mindspore.ops import operations as _grad_ops
+from sporax.mindspore.ops import auto_generate as A, operations as _grad_ops
 
 X = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
 ONES = Tensor(np.ones((2, 3), np.float32))
@@ -50,10 +49,7 @@ def listed(result):
         ),
         (lambda: A.TopkExt()(X, 2), [([[2, 1], [5, 4]], ms.float32), ([[2, 1], [2, 1]], ms.int64)]),
         (lambda: A.StackExt(1)((X, ONES)), [([[[0, 1, 2], [1, 1, 1]], [[3, 4, 5], [1, 1, 1]]], ms.float32)]),
-        (
-            lambda: A.Scatter()(X, 1, Tensor([[0], [1]]), Tensor([[9.0], [8.0]])),
-            [([[9, 1, 2], [3, 8, 5]], ms.float32)],
-        ),
+        (lambda: A.Scatter()(X, 1, Tensor([[0], [1]]), Tensor([[9.0], [8.0]])), [([[9, 1, 2], [3, 8, 5]], ms.float32)]),
         (lambda: A.SliceExt()(X, 1, 0, 2, 1), [([[0, 1], [3, 4]], ms.float32)]),
         (lambda: A.SliceExt()(X, -1, -3, 100, 2), [([[0, 2], [3, 5]], ms.float32)]),
         (lambda: A.TraceV2()(X, 1, 0, 1), [(6, ms.float32)]),

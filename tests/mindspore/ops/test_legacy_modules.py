@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from sporax.mindspore import Tensor, ops
-from sporax.mindspore.ops import composite as C
-from sporax.mindspore.ops import functional as F
-from sporax.mindspore.ops import operations as P
+from sporax.mindspore.ops import composite as C, functional as F, operations as P
 
 
 def test_they_hand_out_the_operators_themselves():

@@ -272,14 +272,7 @@ def _products() -> Iterator[Case]:
 
 
 def _lookups() -> Iterator[Case]:
-    modes = (
-        ((1, 1), (8, 1)),
-        ((1, 2), (2, 2)),
-        ((8, 1), (1, 1)),
-        ((4, 2), (1, 1)),
-        ((2, 1), (1, 1)),
-        ((4, 1), (2, 1)),
-    )
+    modes = (((1, 1), (8, 1)), ((1, 2), (2, 2)), ((8, 1), (1, 1)), ((4, 2), (1, 1)), ((2, 1), (1, 1)), ((4, 1), (2, 1)))
     for name in ("Gather", "SparseGatherV2"):
         strategies = modes if name == "Gather" else modes[2:4]
         yield Case(name, (_f(16, 8), _i(8, 4, high=16)), constants=(0,), strategies=strategies)

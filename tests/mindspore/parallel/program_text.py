@@ -5,8 +5,7 @@ import re
 from collections import Counter
 
 from sporax.ir.graph import MARK
-from sporax.planner.communication.transfers import collective_bytes as bytes_of
-from sporax.planner.communication.transfers import schedule
+from sporax.planner.communication.transfers import collective_bytes as bytes_of, schedule
 from sporax.planner.rules import exchanged_bytes, rule_for
 
 _KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"

@@ -244,10 +244,7 @@ def train(case: Case, stages: bool):
             parallel_mode=more.pop("mode", "semi_auto_parallel"),
             device_num=8,
             pipeline_stages=case.stages,
-            pipeline_config={
-                "pipeline_interleave": interleave or schedule != "1f1b",
-                "pipeline_scheduler": schedule,
-            },
+            pipeline_config={"pipeline_interleave": interleave or schedule != "1f1b", "pipeline_scheduler": schedule},
             **more,
         )
     ms.set_seed(1)

@@ -157,10 +157,7 @@ def test_rows_are_all_reduced_where_the_batch_does_not_divide():
         (lambda: embedding(((1, 2), (4, 1))), "indices must stay whole"),
         (lambda: lambda table, ids: ops.Gather().shard(((1, 4), (1, 1)))(table, ids % 8, 1), "must use all 8 devices"),
         (lambda: gather(ops.Gather().shard(BY_ROW, ((2, 1, 1),))), "'out_strategy' must be one of"),
-        (
-            lambda: lambda table, ids: ops.Gather().shard(((8, 1), ()))(table, ids[0, 0], 0),
-            "indices at least 1",
-        ),
+        (lambda: lambda table, ids: ops.Gather().shard(((8, 1), ()))(table, ids[0, 0], 0), "indices at least 1"),
         (
             lambda: lambda table, ids: ops.Gather().shard(((8, 1, 1), (1, 1)))(table.reshape((8, 2, 8)), ids % 8, 0),
             "1 or 2 dimensions",

@@ -49,10 +49,7 @@ def train(strategies):
 
 context.set_context(mode=context.GRAPH_MODE)
 alone = train(None)
-for strategies in (
-    (((3, 1), (1, 2)), ((3, 1), (1, 2))),
-    (((6, 1), (1, 1)), ((3, 2), (2, 1))),
-):
+for strategies in ((((3, 1), (1, 2)), ((3, 1), (1, 2))), (((6, 1), (1, 1)), ((3, 2), (2, 1)))):
     for expected, got in zip(alone, train(strategies), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 print("all is well")

@@ -73,12 +73,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any], list[tuple[Any, ...]], dict[str, A
     "perplexity, ignoring": ("Perplexity", {"ignore_label": 1}, [(_probabilities(9, 4), _classes(4, 9))], {}),
     "cosine": ("CosineSimilarity", {}, [(_scores(3, 5),)], {}),
     "dot, mean": ("CosineSimilarity", {"similarity": "dot", "reduction": "mean"}, [(_scores(3, 5),)], {}),
-    "cosine, sum": (
-        "CosineSimilarity",
-        {"reduction": "sum", "zero_diagonal": False},
-        [(_scores(3, 5),)],
-        {},
-    ),
+    "cosine, sum": ("CosineSimilarity", {"reduction": "sum", "zero_diagonal": False}, [(_scores(3, 5),)], {}),
     "confusion": ("ConfusionMatrix", {"num_classes": 4}, _BATCHES, {}),
     "confusion, target": ("ConfusionMatrix", {"num_classes": 4, "normalize": "target"}, _BATCHES, {}),
     "confusion, prediction": ("ConfusionMatrix", {"num_classes": 4, "normalize": "prediction"}, _BATCHES, {}),
@@ -98,12 +93,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any], list[tuple[Any, ...]], dict[str, A
     ),
     "hausdorff, whole": ("HausdorffDistance", {"distance_metric": "chessboard", "crop": False}, _REGIONS, {}),
     "mean surface": ("MeanSurfaceDistance", {}, _REGIONS, {}),
-    "mean surface, symmetric": (
-        "MeanSurfaceDistance",
-        {"symmetric": True, "distance_metric": "taxicab"},
-        _REGIONS,
-        {},
-    ),
+    "mean surface, symmetric": ("MeanSurfaceDistance", {"symmetric": True, "distance_metric": "taxicab"}, _REGIONS, {}),
     "root mean square, symmetric": ("RootMeanSquareDistance", {"symmetric": True}, _REGIONS, {}),
 }
 for _rate in [

@@ -427,10 +427,7 @@ def test_early_stopping_watches_evaluations(make_data: Any, make_model: Any) -> 
     model.predict_network.weight.requires_grad = False
     history = History()
     frozen = Model(
-        model.predict_network,
-        nn.MSELoss(),
-        nn.SGD([Parameter(Tensor([1.0]), name="other")], 0.1),
-        metrics={"mae"},
+        model.predict_network, nn.MSELoss(), nn.SGD([Parameter(Tensor([1.0]), name="other")], 0.1), metrics={"mae"}
     )
     frozen.fit(5, make_data(), make_data(), callbacks=[EarlyStopping("mae", patience=2), history])
     assert history.epoch["epoch"] == [1, 2, 3]

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
-from sporax.mindspore import dataset as ds
-from sporax.mindspore import nn, ops
+from sporax.mindspore import dataset as ds, nn, ops
 
 ROWS = np.random.RandomState(0).uniform(-1, 1, (8, 3)).astype(np.float32)
 TARGETS = ROWS @ np.array([[1.0], [2.0], [3.0]], np.float32)

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 import sporax.mindspore as ms
-from sporax.mindspore import Tensor, nn
-from sporax.mindspore import dataset as ds
+from sporax.mindspore import Tensor, dataset as ds, nn
 
 
 class Count(nn.Metric):

@@ -3,8 +3,7 @@
 import numpy as np
 
 import sporax.mindspore as ms
-from sporax.mindspore import Parameter, Tensor, mint, nn, ops
-from sporax.mindspore import numpy as mnp
+from sporax.mindspore import Parameter, Tensor, mint, nn, numpy as mnp, ops
 
 ms.set_context(mode=ms.GRAPH_MODE)
 ms.set_seed(1)

@@ -3,8 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix

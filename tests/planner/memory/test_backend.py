@@ -3,8 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AxisType
-from jax.sharding import PartitionSpec as P
+from jax.sharding import AxisType, PartitionSpec as P
 
 import sporax
 from sporax.planner import peak_bytes

@@ -1,7 +1,6 @@
 """Arrays in one piece of memory: nothing overlaps, gaps are used, and what is left over is as much as XLA needs."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sporax.planner.memory.buffer_assignment import (
     Allocation,

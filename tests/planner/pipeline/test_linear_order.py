@@ -1,7 +1,6 @@
 """No valid schedule deadlocks: processes that meet for every transfer, one at a time, always get to the end."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from sporax.ir.pipeline_schedule import PipelineSchedule, Task, TaskKind
 from sporax.planner.pipeline.generators import generate, linear_order

@@ -1,8 +1,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.planner.pipeline.partition import Block, partition

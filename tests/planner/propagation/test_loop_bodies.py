@@ -81,10 +81,7 @@ def test_a_while_loop_that_a_search_has_planned_keeps_the_ends_of_its_rounds():
 def test_branches_agree_on_arguments_and_results():
     first, second = (
         body(build, (8, 8), (8, 8))
-        for build in (
-            lambda inside, x, w: [inside.matmul(x, w)],
-            lambda inside, x, w: [inside.binary("add", x, w)],
-        )
+        for build in (lambda inside, x, w: [inside.matmul(x, w)], lambda inside, x, w: [inside.binary("add", x, w)])
     )
     builder = GraphBuilder()
     index, x, w = builder.argument(dtype="int32"), builder.argument(8, 8), builder.weight(8, 8)

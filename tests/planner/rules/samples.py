@@ -244,10 +244,7 @@ SAMPLES |= {
     "reduce_window": [(pool(lambda a, b: a * b + a, "VALID"), floats(4, 8))],
     "select_and_scatter_add": [(pool_gradient((1, 2), (1, 2)), floats(4, 8))],
     "select_and_gather_add": [
-        (
-            lambda x: jax.jvp(pool(lax.max, "VALID", initial=-np.inf), (x,), (x,))[1],
-            floats(4, 8),
-        )
+        (lambda x: jax.jvp(pool(lax.max, "VALID", initial=-np.inf), (x,), (x,))[1], floats(4, 8))
     ],
 }
 
@@ -309,9 +306,7 @@ SAMPLES |= {
         (lambda values, ids: part_update_p.bind(values, ids, **PARTS, num_rows=6), floats(2, 4, 4), FIELDS),
         (lambda values, ids: part_update_p.bind(values, ids, **PARTS, num_rows=4), floats(2, 4, 4), FIELDS),
     ],
-    "fill_spare_rows": [
-        (lambda x: fill_spare_rows_p.bind(x, rows=(3, 1), dim=1, value=7), floats(4, 6)),
-    ],
+    "fill_spare_rows": [(lambda x: fill_spare_rows_p.bind(x, rows=(3, 1), dim=1, value=7), floats(4, 6))],
 }
 
 # ------------------------------------------------------------------------------------------------------- linear algebra

@@ -1,8 +1,7 @@
 """Primitives that rename, join, split, repeat or leave out dimensions."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from planner_graphs import operation
 
 from sporax.ir.device_matrix import DeviceMatrix
@@ -16,10 +15,7 @@ def matmul(m=8, k=16, n=32):
     return operation("dot_general", [(m, k), (k, n)], [(m, n)], dimension_numbers=numbers)
 
 
-@given(
-    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4),
-    cuts=st.lists(st.integers(0, 3), max_size=2),
-)
+@given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4), cuts=st.lists(st.integers(0, 3), max_size=2))
 def test_reshape_factors(sizes, cuts):
     """Both sides have factors that multiply to their dimensions (checked when the rule is made), shared from the left."""
     merged = list(sizes)

@@ -7,8 +7,7 @@ import jax
 import numpy as np
 import pytest
 from blocks import assert_same, example, needs_neighbours, run_in_blocks, spread
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from samples import SAMPLES
 
 from sporax.ir.device_matrix import DeviceMatrix

@@ -6,8 +6,7 @@ from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
-from networks import _trace as trace
-from networks import sgd
+from networks import _trace as trace, sgd
 
 from sporax.lowering.ingest.ingest import Ingested
 

@@ -27,10 +27,7 @@ def test_the_optimum_of_the_integer_program_is_found(step, largest_table):
     assert_same_results(step, actual.plan)
 
 
-HOW = {
-    "elimination": {},
-    "messages": {"largest_table": 10},
-}
+HOW = {"elimination": {}, "messages": {"largest_table": 10}}
 
 
 def test_all_ways_to_decide_find_the_same():

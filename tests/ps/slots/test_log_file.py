@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from sporax.ps.protocol.messages import Members, OptimizerSpec, Record, Source, VariableSpec, VariableValues
 from sporax.ps.protocol.wire import Frame, chunks

@@ -41,12 +41,7 @@ def plan(settings):
     """``plan(step, **config)``: a planned pipeline; ``plan_of`` plans its chunks."""
 
     def make(
-        step=None,
-        whole=frozenset(),
-        plan_of=make_plan,
-        num_updated=2,
-        hosts=lambda pipeline: frozenset(),
-        **config,
+        step=None, whole=frozenset(), plan_of=make_plan, num_updated=2, hosts=lambda pipeline: frozenset(), **config
     ):
         graph = ingested(step or training(), num_updated=num_updated)
         return plan_pipeline(graph, whole, settings(**config), load_profile("cpu"), plan_of, hosts)

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 
 import sporax
 from sporax.base.errors import SporaxTypeError, SporaxValueError

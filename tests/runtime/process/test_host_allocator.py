@@ -47,8 +47,7 @@ def test_steps_need_no_pages_from_the_system_unless_asked_to():
 
 
 @pytest.mark.parametrize(
-    "environ",
-    [{"SPORAX_KEEP_MEMORY": "0"}, {"MALLOC_ARENA_MAX": "4"}, {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}],
+    "environ", [{"SPORAX_KEEP_MEMORY": "0"}, {"MALLOC_ARENA_MAX": "4"}, {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}]
 )
 def test_settings_of_the_user_are_left_as_they_are(environ):
     assert keep_freed_memory(environ) is False

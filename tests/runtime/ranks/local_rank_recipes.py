@@ -17,11 +17,7 @@ from sporax.mindspore import Tensor, nn, ops
 
 RECORD = Path(__file__).parent / "local_ranks.json"
 ROWS, STEPS = 32, 3
-CASES = {
-    "mean": {"gradients_mean": True},
-    "sum": {"gradients_mean": False},
-    "loss scale": {"gradients_mean": True},
-}
+CASES = {"mean": {"gradients_mean": True}, "sum": {"gradients_mean": False}, "loss scale": {"gradients_mean": True}}
 
 
 class Net(nn.Cell):

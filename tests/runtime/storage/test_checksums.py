@@ -6,8 +6,7 @@ import io
 import zlib
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from sporax.runtime.storage.safetensors_format import CheckedWriter, combined_crc
 

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from sporax.k8s.decide.actions import Action, Actions, Report
 from sporax.k8s.decide.observed import Gang, Pod, ReportedMembership
-from sporax.k8s.resource import job_status as facts
-from sporax.k8s.resource import names
+from sporax.k8s.resource import job_status as facts, names
 from sporax.k8s.resource.job_status import Condition, PodRecord, Status, Truth
 from sporax.k8s.resource.spec import Job, PodRole
 

@@ -24,8 +24,7 @@ from sporax.k8s.decide import actions
 from sporax.k8s.decide.draft import ActionsDraft
 from sporax.k8s.decide.faults import is_starting_again, may_restart_job, restart_job, settle_faults, waits_for_old_pods
 from sporax.k8s.decide.observed import Gang, Pod, PodPhase, ReportedMembership
-from sporax.k8s.resource import job_status as facts
-from sporax.k8s.resource import names
+from sporax.k8s.resource import job_status as facts, names
 from sporax.k8s.resource.job_status import Progress, ReplicaStatus, Status
 from sporax.k8s.resource.spec import CleanPodPolicy, Job, PodRole, ReplicaSpec, SuccessPolicy
 

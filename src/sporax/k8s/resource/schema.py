@@ -161,12 +161,7 @@ def _replica_schema(with_expressions: bool) -> Schema:
     text = {"type": "string", "minLength": 1}
     port = _part({"containerPort": {"type": "integer", "format": "int32", "minimum": 1, "maximum": MAX_PORT}})
     container = _part({"name": text}, image=text, ports={"type": "array", "items": port})
-    containers = {
-        "type": "array",
-        "minItems": 1,
-        "maxItems": admission_rules.MOST_CONTAINERS,
-        "items": container,
-    }
+    containers = {"type": "array", "minItems": 1, "maxItems": admission_rules.MOST_CONTAINERS, "items": container}
     role = _type(ReplicaSpec)
     role["properties"]["replicas"]["default"] = 1
     role["properties"]["template"] = {

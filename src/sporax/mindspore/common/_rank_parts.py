@@ -26,8 +26,7 @@ from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.context import snapshot
-from sporax.runtime import ranks as between_ranks
-from sporax.runtime import world
+from sporax.runtime import ranks as between_ranks, world
 from sporax.runtime.process import dry_run
 from sporax.runtime.ranks import groups, joint_arrays, local_ranks
 from sporax.runtime.state import frames

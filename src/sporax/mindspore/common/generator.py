@@ -11,8 +11,7 @@ import numpy as np
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore._names.missing import missing_names
 from sporax.mindspore.common._random_streams import Generator as Stream
-from sporax.mindspore.common.seed import manual_seed as seed_operators
-from sporax.mindspore.common.seed import operators
+from sporax.mindspore.common.seed import manual_seed as seed_operators, operators
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.state import frames as variables
 

@@ -23,10 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.mindspore.common import _draws as fan_functions
-from sporax.mindspore.common import _threefry as threefry
-from sporax.mindspore.common import dtype as dtypes
-from sporax.mindspore.common import seed
+from sporax.mindspore.common import _draws as fan_functions, _threefry as threefry, dtype as dtypes, seed
 from sporax.mindspore.common._draws import Draw, HostDraw, ProgramDraw, by_position
 from sporax.mindspore.common._host_arrays import aligned, to_device
 from sporax.mindspore.common._random_streams import key_of, key_on_host

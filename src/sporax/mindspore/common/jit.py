@@ -21,8 +21,7 @@ from sporax.mindspore.common import _postponed as postponed
 from sporax.mindspore.common._assigned_globals import AssignedGlobals
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.runtime import program as programs
-from sporax.runtime import world
+from sporax.runtime import program as programs, world
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 

@@ -19,8 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
-from sporax.mindspore.common import _indexing, _integer_gradients, escaped_tensors
-from sporax.mindspore.common import dtype as dtypes
+from sporax.mindspore.common import _indexing, _integer_gradients, dtype as dtypes, escaped_tensors
 from sporax.mindspore.common._host_arrays import copied, to_device
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.symbol import has_open_sizes, smallest_shape

@@ -13,10 +13,12 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._collectives import messages, primitives
 from sporax.mindspore.ops._collectives.primitives import check_int, check_tensor
-from sporax.mindspore.ops._collectives.requests import CommHandle as CommHandle
-from sporax.mindspore.ops._collectives.requests import P2POp as P2POp
-from sporax.mindspore.ops._collectives.requests import check_operations
-from sporax.mindspore.ops._collectives.requests import exchange as _exchange
+from sporax.mindspore.ops._collectives.requests import (
+    CommHandle as CommHandle,
+    P2POp as P2POp,
+    check_operations,
+    exchange as _exchange,
+)
 from sporax.runtime.ranks import collectives, groups
 
 WORLD = groups.WORLD_GROUPS[0]

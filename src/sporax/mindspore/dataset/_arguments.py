@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sporax.base.errors import SporaxTypeError
-from sporax.mindspore._declared import Check, Declared, documented, fields_of, optional
-from sporax.mindspore._declared import setting as argument
+from sporax.mindspore._declared import Check, Declared, documented, fields_of, optional, setting as argument
 from sporax.mindspore.dataset import _checks
 
 __all__ = ["Recorded", "argument", "of", "optional", "record_constructor", "recorded_arguments"]

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from sporax.base.errors import SporaxAttributeError, SporaxError, SporaxRuntimeError
 from sporax.mindspore._names.missing import homes, missing_names
-from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset import config
+from sporax.mindspore.dataset import _checks as check, config
 from sporax.mindspore.dataset._checks import INT32_MAX
 from sporax.mindspore.dataset._rows import Row
 

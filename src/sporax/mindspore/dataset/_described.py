@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset import config
+from sporax.mindspore.dataset import _checks as check, config
 from sporax.mindspore.dataset._arguments import Recorded, recorded_arguments
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._callbacks import Events, Gate

@@ -24,8 +24,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore._declared import fields_of
-from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset import audio, config, text, transforms, vision
+from sporax.mindspore.dataset import _checks as check, audio, config, text, transforms, vision
 from sporax.mindspore.dataset._arguments import recorded_arguments
 from sporax.mindspore.dataset._callbacks import DSCallback
 from sporax.mindspore.dataset._dataset import Dataset, steps

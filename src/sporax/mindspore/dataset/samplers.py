@@ -379,8 +379,8 @@ class WeightedRandomSampler(BuiltinSampler):
 
 
 class PKSampler(BuiltinSampler):
-    """`num_val` rows of every class, class after class: each drawn by itself, so that all classes have as many (of MindRecord files
-    different rows, at most those that are there).
+    """`num_val` rows of every class, class after class: each drawn by itself, so that all classes have as many (of
+    MindRecord files different rows, at most those that are there).
 
     Args:
         num_val: rows per class.

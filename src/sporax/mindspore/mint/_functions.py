@@ -24,8 +24,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
-from sporax.mindspore.common import DType, dtypes
-from sporax.mindspore.common import seed as seeds
+from sporax.mindspore.common import DType, dtypes, seed as seeds
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import MINT, Array, check, known, operator, renamed
 from sporax.mindspore.ops.random import distributions

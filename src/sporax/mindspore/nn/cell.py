@@ -44,8 +44,7 @@ from sporax.mindspore.ops._core.marking import fixed_strategies, staying_batch_p
 from sporax.mindspore.ops._core.operator import Primitive
 from sporax.mindspore.ops._core.precision import Precision, ruled_by
 from sporax.mindspore.ops._core.sharded_call import parameters_by_plan, sharded_call
-from sporax.runtime import program as programs
-from sporax.runtime import ranks as between_ranks
+from sporax.runtime import program as programs, ranks as between_ranks
 from sporax.runtime.state import frames
 
 _PLAIN = (bool, int, float, str, type(None), DType)

@@ -24,8 +24,7 @@ import numpy as np
 from jax import export
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
-from sporax.mindspore.common import Parameter, Tensor, wrap
-from sporax.mindspore.common import seed as seeds
+from sporax.mindspore.common import Parameter, Tensor, seed as seeds, wrap
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
 from sporax.runtime.state import frames

@@ -51,7 +51,6 @@ answer_missing_names(
     __name__,
     homes("sporax.mindspore.parallel.function", "reshard")
     | homes(
-        "sporax.mindspore.ops.auto_generate",
-        "Dense Geqrf LerpScalar LogSoftmaxExt TransposeExtView TransposeView",
+        "sporax.mindspore.ops.auto_generate", "Dense Geqrf LerpScalar LogSoftmaxExt TransposeExtView TransposeView"
     ),
 )

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxIndexError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.common import COOTensor, CSRTensor, DType, Tensor, dtypes
-from sporax.mindspore.common import seed as seeds
+from sporax.mindspore.common import COOTensor, CSRTensor, DType, Tensor, dtypes, seed as seeds
 from sporax.mindspore.ops._core import FUNCTIONS, PRIMITIVES, Array, check, operator
 from sporax.mindspore.ops.sparse.functions import dense_to_sparse_coo, dense_to_sparse_csr
 

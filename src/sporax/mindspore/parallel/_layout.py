@@ -11,8 +11,7 @@ import math
 from typing import Any, Self
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.ir import INTERLEAVED, INTERLEAVED_SIZE, DeviceMatrix, TensorMap
-from sporax.ir import Layout as LayoutValue
+from sporax.ir import INTERLEAVED, INTERLEAVED_SIZE, DeviceMatrix, Layout as LayoutValue, TensorMap
 
 # MindSpore writes the text "None", not the value None.
 NOT_SHARDED = "None"

@@ -8,8 +8,7 @@ from typing import Any
 import jax
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.ir import HasLayout
-from sporax.ir import Layout as LayoutValue
+from sporax.ir import HasLayout, Layout as LayoutValue
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.parallel._placement_picture import picture
 from sporax.report.console import show_plan

@@ -24,8 +24,7 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train._feed import Batch, Feed, Group, groups, num_samples
 from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import CallbackManager, RunContext
-from sporax.runtime import program as programs
-from sporax.runtime import world
+from sporax.runtime import program as programs, world
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 

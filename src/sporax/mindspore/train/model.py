@@ -14,8 +14,10 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore import context
 from sporax.mindspore.amp import build_train_network
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.context import ParallelMode as ParallelMode  # scripts import it from here
-from sporax.mindspore.context import get_auto_parallel_context
+from sporax.mindspore.context import (
+    ParallelMode as ParallelMode,  # scripts import it from here
+    get_auto_parallel_context,
+)
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.wrap import WithEvalCell, WithLossCell
 from sporax.mindspore.parallel.auto_parallel import AutoParallel

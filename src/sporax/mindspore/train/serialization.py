@@ -28,8 +28,10 @@ from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.common.dtype import all_types, narrow_types
 from sporax.mindspore.ops._core.parameters import taking
 from sporax.mindspore.train import _ckpt_format
-from sporax.mindspore.train._apply import _update_param as _update_param  # programs load single Parameters with it
-from sporax.mindspore.train._apply import load_param_into_net as load_param_into_net
+from sporax.mindspore.train._apply import (
+    _update_param as _update_param,  # programs load single Parameters with it
+    load_param_into_net as load_param_into_net,
+)
 from sporax.mindspore.train._checks import check_bool
 from sporax.mindspore.train._entries import Choice, appended, chosen_values, host_values, merged, to_parameter, writer
 from sporax.mindspore.train._stored import (

@@ -13,12 +13,7 @@ from functools import lru_cache
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement
-from sporax.planner.communication.moves import (
-    DEFAULT_COSTS,
-    LinkCosts,
-    Redistribution,
-    Shape,
-)
+from sporax.planner.communication.moves import DEFAULT_COSTS, LinkCosts, Redistribution, Shape
 from sporax.planner.communication.shortest_path import find_moves
 
 

@@ -27,16 +27,7 @@ from typing import Any
 
 from sporax.base.errors import SporaxValueError
 from sporax.ir.operation import LIKE, Operation, Shape, TensorSpec
-from sporax.planner.rules import (
-    contraction,
-    derive,
-    dimension,
-    elementwise,
-    indexing,
-    kernels,
-    loop_rules,
-    reduction,
-)
+from sporax.planner.rules import contraction, derive, dimension, elementwise, indexing, kernels, loop_rules, reduction
 from sporax.planner.rules.language import Adapt, Rule, replicate
 from sporax.planner.rules.notation import Statement
 
@@ -167,10 +158,7 @@ _DIMENSION: dict[str, RuleFunction] = {
 }
 
 _OTHER_RULES: dict[str, Entry] = {
-    **_rules(
-        "3 contraction",
-        _named(contraction, "dot_general ragged_dot_general conv_general_dilated"),
-    ),
+    **_rules("3 contraction", _named(contraction, "dot_general ragged_dot_general conv_general_dilated")),
     **_rules(
         "4 reduction",
         {
@@ -219,13 +207,7 @@ _OTHER_RULES: dict[str, Entry] = {
             },
         },
     ),
-    **_rules(
-        "9 creation",
-        {
-            **_named(indexing, "empty iota iota_2x32_shape random_bits"),
-            "empty2": indexing.empty,
-        },
-    ),
+    **_rules("9 creation", {**_named(indexing, "empty iota iota_2x32_shape random_bits"), "empty2": indexing.empty}),
 }
 
 FOREIGN = "foreign code, opaque without a registered rule"

@@ -27,12 +27,7 @@ from sporax.report.view.operator_names import OperatorNames
 
 
 def explain(
-    graph: OperatorGraph,
-    plan: Plan,
-    model: CostModel,
-    path: str,
-    most: int = 8,
-    memory_bytes: int | None = None,
+    graph: OperatorGraph, plan: Plan, model: CostModel, path: str, most: int = 8, memory_bytes: int | None = None
 ) -> Explanations:
     """Why operators are sharded as they are: their alternatives, with everything around them as the plan has it.
 

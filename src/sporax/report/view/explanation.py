@@ -86,10 +86,7 @@ class Alternative:
             return f"chosen{': ' if sent else ''}{sent}"
         pairs = {
             "computing": (self.operator_seconds - chosen.operator_seconds, _shared(self, chosen)),
-            "operands": (
-                self.fetch_seconds - chosen.fetch_seconds,
-                _transfers(self.fetches, chosen.fetches, "of"),
-            ),
+            "operands": (self.fetch_seconds - chosen.fetch_seconds, _transfers(self.fetches, chosen.fetches, "of")),
             "results": (
                 self.deliver_seconds - chosen.deliver_seconds,
                 _transfers(self.deliveries, chosen.deliveries, "for"),

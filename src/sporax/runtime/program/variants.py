@@ -17,13 +17,10 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxNotImplementedError
 from sporax.base.identity import ByIdentity
 from sporax.ir.config.plan_settings import PlanSettings
-from sporax.lowering import marks as trace_marks
-from sporax.lowering import passes
-from sporax.lowering import passes as step_passes
+from sporax.lowering import marks as trace_marks, passes, passes as step_passes
 from sporax.lowering.passes.pass_tags import AUTO, BLOCKS, compiler_options
 from sporax.lowering.rewriter import flat
-from sporax.runtime import planned as planned_steps
-from sporax.runtime import world
+from sporax.runtime import planned as planned_steps, world
 from sporax.runtime.devices import global_view
 from sporax.runtime.program.discovery import Discovery, discover
 from sporax.runtime.program.variant import Signature, Variant, inputs_of, note_results

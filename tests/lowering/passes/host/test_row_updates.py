@@ -30,10 +30,7 @@ def adagrad(gradient, values, scalars):
     (table, sums), (rate,) = values, scalars
     touched = jnp.any(gradient != 0, 1, keepdims=True)
     squares = sums + gradient * gradient
-    return [
-        jnp.where(touched, table - rate * gradient / jnp.sqrt(squares), table),
-        jnp.where(touched, squares, sums),
-    ]
+    return [jnp.where(touched, table - rate * gradient / jnp.sqrt(squares), table), jnp.where(touched, squares, sums)]
 
 
 def rows_of(table, ids):

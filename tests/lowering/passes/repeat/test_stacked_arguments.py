@@ -52,10 +52,7 @@ class Step:
         """The program of stacks gives what the step gives."""
         expected = self.run([*self.updated, *self.read], jnp.stack([*self.updated, *self.read][:BLOCKS]))
         count = len(self.updated)
-        arguments = [
-            *in_groups(self.updated, self.result.updated),
-            *in_groups(self.read, self.result.read),
-        ]
+        arguments = [*in_groups(self.updated, self.result.updated), *in_groups(self.read, self.result.read)]
         actual = jaxpr_as_fun(self.result.program)(*arguments)
         wanted = [*in_groups(expected[:count], self.result.updated), *expected[count:]]
         for one, other in zip(actual, wanted, strict=True):

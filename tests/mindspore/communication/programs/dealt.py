@@ -59,11 +59,7 @@ def check_cut_checkpoint(directory):
         assert ops.AllReduce()(Tensor(1.0)).asnumpy() == SIZE
 
 
-OPTIMIZERS = (
-    nn.AdamWeightDecay,
-    lambda params: nn.Lamb(params, 1e-2),
-    nn.AdaFactor,
-)
+OPTIMIZERS = (nn.AdamWeightDecay, lambda params: nn.Lamb(params, 1e-2), nn.AdaFactor)
 for make in OPTIMIZERS:
     for mode in (ms.GRAPH_MODE, ms.PYNATIVE_MODE):
         check_dealt(make, mode)

@@ -98,12 +98,7 @@ gradients = [
     (uneven, (sum(sizes),), ((RANK + 1) * SIZE,), np.concatenate(uneven_w)),
 ]
 pushes = [
-    (
-        lambda x: ops.AllReduce()(x * x) * x,
-        shape,
-        (2 * x * v).sum(0) * x[RANK] + (x * x).sum(0) * v[RANK],
-        1e-5,
-    ),
+    (lambda x: ops.AllReduce()(x * x) * x, shape, (2 * x * v).sum(0) * x[RANK] + (x * x).sum(0) * v[RANK], 1e-5),
     (ops.AllReduce("max"), shape, (v * (x == x.max(0))).sum(0)),
     (ops.AllReduce("prod"), shape, product * (v / x).sum(0), 1e-5),
     (ops.AllGather(), shape, np.concatenate(v)),

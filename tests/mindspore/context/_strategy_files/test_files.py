@@ -16,8 +16,7 @@ from sporax.ir.hardware import load_profile
 from sporax.ir.marks import Side
 from sporax.lowering.ingest.ingest import ingest
 from sporax.lowering.marks.mark_primitive import apply_mark
-from sporax.mindspore.context._strategy_files import files as strategy_files
-from sporax.mindspore.context._strategy_files import protobuf as strategy_protobuf
+from sporax.mindspore.context._strategy_files import files as strategy_files, protobuf as strategy_protobuf
 from sporax.mindspore.context._strategy_files.files import LAYOUTS, STRATEGIES
 from sporax.mindspore.context._strategy_files.layouts import ParameterLayout
 from sporax.planner import PlanRequest, make_plan

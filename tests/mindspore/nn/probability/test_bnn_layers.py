@@ -45,10 +45,7 @@ def test_the_loss_adds_the_divergence_and_trains():
     only = bnn_layers.WithBNNLossCell(layer, nn.MSELoss(), dnn_factor=0, bnn_factor=0.5)
     expected = sum(
         float(prior("kl_loss", "Normal", *posterior("get_dist_args")).sum().asnumpy())
-        for prior, posterior in (
-            (layer.weight_prior, layer.weight_posterior),
-            (layer.bias_prior, layer.bias_posterior),
-        )
+        for prior, posterior in ((layer.weight_prior, layer.weight_posterior), (layer.bias_prior, layer.bias_posterior))
     )
     np.testing.assert_allclose(only(X, label).asnumpy(), 0.5 * expected, rtol=1e-5)
     step = nn.TrainOneStepCell(

@@ -5,8 +5,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Parameter, Tensor, nn, ops
-from sporax.mindspore.nn.probability import bijector as msb
-from sporax.mindspore.nn.probability import distribution as msd
+from sporax.mindspore.nn.probability import bijector as msb, distribution as msd
 
 SAMPLES = (20000,)
 

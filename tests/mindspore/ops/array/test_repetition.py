@@ -2,8 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import array_shapes
 from operator_cases import case, check, numbers
 from scipy.linalg import block_diag

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from operator_cases import bilinear, case, check, numbers
 
 from sporax.mindspore import Tensor, mint, ops

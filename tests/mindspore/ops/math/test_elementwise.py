@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import scipy.special
 from against_numpy import check, numbers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import sporax.mindspore as ms
 from sporax.mindspore import ops

@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from against_numpy import check, numbers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import sporax.mindspore as ms
 from sporax.mindspore import mint, ops

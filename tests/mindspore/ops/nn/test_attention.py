@@ -95,11 +95,7 @@ PAST = COLUMNS - ROWS
 
 @pytest.mark.parametrize(
     ("mode_number", "reach", "seen"),
-    [
-        (2, (0, 0), AHEAD <= 0),
-        (3, (0, 0), AHEAD <= PAST),
-        (4, (2, 1), (AHEAD - PAST >= -2) & (AHEAD - PAST <= 1)),
-    ],
+    [(2, (0, 0), AHEAD <= 0), (3, (0, 0), AHEAD <= PAST), (4, (2, 1), (AHEAD - PAST >= -2) & (AHEAD - PAST <= 1))],
 )
 def test_modes_that_stand_for_masks(mode_number, reach, seen):
     mask = Tensor(np.triu(np.ones((2048, 2048), np.uint8), 1))

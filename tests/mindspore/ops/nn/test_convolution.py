@@ -46,9 +46,7 @@ def convolve(x, weight, stride=1, mode="valid", pad=0, dilation=1, group=1):
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"mode": "same", "stride": 2}, {"mode": "pad", "pad": 1}, {"dilation": 2}, {"group": 2}],
-    ids=str,
+    "settings", [{}, {"mode": "same", "stride": 2}, {"mode": "pad", "pad": 1}, {"dilation": 2}, {"group": 2}], ids=str
 )
 def test_conv2d(settings):
     group = settings.get("group", 1)

@@ -2,8 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from operator_cases import case, check, numbers
 
 from sporax.mindspore import Tensor, mint, ops

@@ -1,6 +1,5 @@
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from solver_graphs import network_of, random_positions, whole
 
 from sporax.planner.solver import CostGraph, evaluate

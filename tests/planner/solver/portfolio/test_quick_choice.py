@@ -4,8 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from planner_graphs import cheapest_cost, layers, mesh_of, problem_of
 from solver_graphs import least_of_all, random_graph, tied_graph
 

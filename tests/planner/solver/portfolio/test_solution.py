@@ -3,8 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from contest_graphs import read_graph
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from solver_graphs import random_graph
 from synthetic_graphs import training_step
 

@@ -4,7 +4,4 @@ All are loaded together, so that the methods of `Dataset` find them.
 """
 
 from sporax.mindspore.dataset._dataset import Dataset as Dataset
-from sporax.mindspore.dataset._steps import batches as batches
-from sporax.mindspore.dataset._steps import ends as ends
-from sporax.mindspore.dataset._steps import maps as maps
-from sporax.mindspore.dataset._steps import rows as rows
+from sporax.mindspore.dataset._steps import batches as batches, ends as ends, maps as maps, rows as rows

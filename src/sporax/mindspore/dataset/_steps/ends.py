@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset import config
+from sporax.mindspore.dataset import _checks as check, config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, fingerprint
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset
 from sporax.mindspore.dataset._described import Arguments, first_pass

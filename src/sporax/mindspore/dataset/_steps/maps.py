@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxError, SporaxRuntimeError
-from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset import config
+from sporax.mindspore.dataset import _checks as check, config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, Same, check_cache, fingerprint
 from sporax.mindspore.dataset._callbacks import DSCallback, Events, check_callbacks
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset

@@ -20,13 +20,7 @@ from sporax.base.errors import SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, range_error
-from sporax.mindspore.dataset._operations import (
-    Operation,
-    RandomTransform,
-    Transform,
-    Values,
-    as_transform,
-)
+from sporax.mindspore.dataset._operations import Operation, RandomTransform, Transform, Values, as_transform
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._color import (
     AutoContrast,

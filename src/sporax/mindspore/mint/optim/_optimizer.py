@@ -20,8 +20,7 @@ from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes, no_init_parameters, wrap
 from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.nn.optim._optimizer import Array as Array
-from sporax.mindspore.nn.optim._optimizer import Optimizer as StepOptimizer
+from sporax.mindspore.nn.optim._optimizer import Array as Array, Optimizer as StepOptimizer
 from sporax.mindspore.ops._core.parameters import taking
 from sporax.runtime.state import frames
 

@@ -20,11 +20,17 @@ import numpy as np
 
 from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.base.lazy_members import dataclass
-from sporax.lowering import marks as trace_marks
-from sporax.lowering import passes
+from sporax.lowering import marks as trace_marks, passes
 from sporax.mindspore import context
-from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes, no_init_parameters, wrap
-from sporax.mindspore.common import _postponed as postponed
+from sporax.mindspore.common import (
+    Parameter,
+    ParameterTuple,
+    Tensor,
+    _postponed as postponed,
+    dtypes,
+    no_init_parameters,
+    wrap,
+)
 from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.nn.learning_rate_schedule import LearningRateSchedule

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore.common.dtype import from_numpy
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core import check
-from sporax.mindspore.ops._core import promotion as promote
+from sporax.mindspore.ops._core import check, promotion as promote
 from sporax.mindspore.ops._core.operator import Array, Operator, operator
 from sporax.mindspore.ops._core.parameters import with_signature
 

@@ -29,8 +29,11 @@ from sporax.mindspore import context
 from sporax.mindspore.common.recompute import offloading
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops import _core
-from sporax.mindspore.ops._core.marking import MARKS, check_mark
-from sporax.mindspore.ops._core.marking import strategy_form as strategy_form  # modules import it from here
+from sporax.mindspore.ops._core.marking import (
+    MARKS,
+    check_mark,
+    strategy_form as strategy_form,  # modules import it from here
+)
 from sporax.mindspore.ops._core.parameters import known_ints, static
 from sporax.runtime.state import frames
 

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
-from sporax.mindspore.common import DType, wrap
-from sporax.mindspore.common import seed as seeds
+from sporax.mindspore.common import DType, seed as seeds, wrap
 from sporax.mindspore.ops._core import Along, channels, check, extremes, promote
 from sporax.mindspore.ops._core.elementwise_table import Convert, pointwise
 from sporax.mindspore.ops._core.operator import REQUIRED, Array, operator, other_form

@@ -24,11 +24,9 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
-from sporax.ir import Layout as DeviceLayout
-from sporax.ir import Shape
+from sporax.ir import Layout as DeviceLayout, Shape
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
-from sporax.mindspore.common import Tensor, dtypes, wrap
-from sporax.mindspore.common import seed as seeds
+from sporax.mindspore.common import Tensor, dtypes, seed as seeds, wrap
 from sporax.mindspore.ops._core import PRIMITIVES, Array, Primitive, check, export, operator, taking, with_signature
 
 _LAYOUTS = {

@@ -98,11 +98,7 @@ def _between_heads(call: Call, shapes: Shapes, slices: NumSlices, num_devices: i
             )
 
 
-@operator(
-    "ApplyRotaryPosEmb(cos_format)",
-    function="",
-    dims=OperatorDims(_apply_dims, limits=_between_heads),
-)
+@operator("ApplyRotaryPosEmb(cos_format)", function="", dims=OperatorDims(_apply_dims, limits=_between_heads))
 def _apply_rotary_pos_emb(
     query: check.Float,
     key: check.Float,

@@ -16,8 +16,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.operator_dims import Call, Dims, OperatorDims, Shapes, StrategyEntry, numbered
-from sporax.mindspore.common import DType, Tensor, dtypes, wrap
-from sporax.mindspore.common import seed as seeds
+from sporax.mindspore.common import DType, Tensor, dtypes, seed as seeds, wrap
 from sporax.mindspore.common._random_streams import Generator
 from sporax.mindspore.ops._core import PRIMITIVES, Array, Operand, Operator, Primitive, check, operator, other_form
 from sporax.mindspore.ops._core.dims import Stated

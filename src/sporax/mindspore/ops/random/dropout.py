@@ -21,8 +21,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
-from sporax.mindspore.common import DType, Tensor, dtypes, wrap
-from sporax.mindspore.common import seed as seeds
+from sporax.mindspore.common import DType, Tensor, dtypes, seed as seeds, wrap
 from sporax.mindspore.common._random_streams import Generator
 from sporax.mindspore.ops._core import FUNCTIONS, PRIMITIVES, Array, Operand, Primitive, check, export, operator
 from sporax.mindspore.ops._core.parameters import known_ints

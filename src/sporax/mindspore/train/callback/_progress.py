@@ -59,8 +59,7 @@ class Progress(Callback):
         # Lines of several ranks would mix.
         self._speaks = rank() == 0
         if self._speaks and self._console.is_terminal:
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TextColumn, TimeRemainingColumn
             from rich.table import Column
 
             # On narrow terminals the end of the status is left out.

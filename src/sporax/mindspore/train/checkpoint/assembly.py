@@ -19,14 +19,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import Parameter, Tensor
-from sporax.mindspore.train._stored import (
-    LAYOUT,
-    open_checkpoint,
-    open_rank_files,
-    sibling,
-    stored_values,
-    text_in,
-)
+from sporax.mindspore.train._stored import LAYOUT, open_checkpoint, open_rank_files, sibling, stored_values, text_in
 from sporax.mindspore.train.checkpoint.strategy import ParallelLayouts, SliceLayout, Strategy, layout_of
 from sporax.runtime.storage import (
     Region,

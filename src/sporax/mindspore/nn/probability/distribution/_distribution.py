@@ -20,8 +20,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
-from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, wrap
-from sporax.mindspore.common import seed as seeds
+from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, seed as seeds, wrap
 from sporax.mindspore.common._random_streams import Generator
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.probability.bijector import parameter
