@@ -2,7 +2,6 @@ import pytest
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
-from sporax.mindspore.parallel import _auto_parallel_context, _parallel_serialization
 from sporax.mindspore.parallel._auto_parallel_context import auto_parallel_context
 
 
@@ -56,28 +55,3 @@ def test_settings_know_whether_they_were_set():
     assert [getattr(old, f"get_{name}_is_set")() for name in names] == [True] * 3
     context._reset_auto_parallel_context()
     assert old.get_device_num_is_set() is False
-
-
-def test_the_inner_names_of_the_context_are_those_of_the_context():
-    keys, schedulers = _auto_parallel_context._PipelineConfig, _auto_parallel_context._PipelineScheduler
-    _auto_parallel_context._set_auto_parallel_context(
-        search_mode="sharding_propagation",
-        comm_fusion={_auto_parallel_context._ParallelFusionConfig.ALLREDUCE: {"mode": "size", "config": 8}},
-        parallel_optimizer_config={_auto_parallel_context._ParallelOptimizerConfig.PARALLEL_OPTIMIZER_THRESHOLD: 24},
-        pipeline_config={keys.PIPELINE_INTERLEAVE: True, keys.PIPELINE_SCHEDULER: schedulers.PIPELINE_1F1B},
-    )
-    assert _auto_parallel_context._get_auto_parallel_context("pipeline_scheduler") == "1f1b"
-    assert auto_parallel_context().get_strategy_search_mode() == "sharding_propagation"
-    assert auto_parallel_context().fusion_threshold_mb() == 8
-    _auto_parallel_context._reset_auto_parallel_context()
-    assert auto_parallel_context().get_strategy_search_mode() != "sharding_propagation"
-    assert isinstance(auto_parallel_context(), _auto_parallel_context._AutoParallelContext)
-
-
-@pytest.mark.parametrize(
-    ("arrangement", "axis", "rank", "expected"),
-    [([8, 4], 0, 3, range(32)), ([8, 4], 1, 3, range(4)), ([8, 4], 1, 5, range(4, 8)), ([2, 2, 4], 2, 9, range(8, 16))],
-)
-def test_ranks_of_an_optimizers_slice(arrangement, axis, rank, expected):
-    ranks = _parallel_serialization._get_param_list_when_first_dim_sharded(arrangement, axis, rank)
-    assert ranks == list(expected)

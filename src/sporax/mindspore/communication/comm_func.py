@@ -154,7 +154,7 @@ def all_to_all_with_output_shape(
     # Every member exchanges with every other, in the order of the group.
     positions = list(range(members.size))
     exchanged = messages.NeighborExchange(
-        positions, positions, tuple(shapes), tuple(tensor.shape for tensor in tensors), tensors[0].dtype, members.name
+        positions, positions, shapes, [tensor.shape for tensor in tensors], tensors[0].dtype, members.name
     )(tuple(tensors))
     return exchanged, _handle(name, exchanged[0], async_op)
 

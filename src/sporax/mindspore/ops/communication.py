@@ -289,8 +289,8 @@ def all_to_all(
     exchanged = messages.NeighborExchange(
         positions,
         positions,
-        tuple(tensor.shape for tensor in output_tensor_list),
-        tuple(tensor.shape for tensor in input_tensor_list),
+        [tensor.shape for tensor in output_tensor_list],
+        [tensor.shape for tensor in input_tensor_list],
         output_tensor_list[0].dtype,
         group,
     )(tuple(input_tensor_list))

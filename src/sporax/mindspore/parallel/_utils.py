@@ -2,10 +2,9 @@
 
 `_ps_context`: the role of this process in a parameter-server job. `_cost_model_context`: settings of the cost model, three of
 which have no key in the context. `_auto_parallel_context`: the older way to the context, an object with a method per setting.
-`_parallel_serialization`: which ranks share a slice. `_tensor`: slices of arrays by device matrix and tensor map. The entry of
-a tensor map for a dimension names the axis of the device matrix, counted from the right, that shards it, several of them in a
-list, the outermost first; -1 is none. Slices are numbered row-major. `sporax.mindspore._names.module_paths` makes modules of
-these names.
+`_tensor`: slices of arrays by device matrix and tensor map. The entry of a tensor map for a dimension names the axis of the
+device matrix, counted from the right, that shards it, several of them in a list, the outermost first; -1 is none. Slices are
+numbered row-major. `sporax.mindspore._names.module_paths` makes modules of these names.
 """
 
 from __future__ import annotations
@@ -179,10 +178,6 @@ class AutoParallelContext:
         """True."""
         return True
 
-    def get_strategy_search_mode(self) -> str:
-        """The setting ``search_mode``."""
-        return str(context.get_auto_parallel_context("search_mode"))
-
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """``get_x()`` and ``set_x(value)`` for every setting `x` of `set_auto_parallel_context`."""
         verb, _, setting = name.partition("_")
@@ -206,72 +201,12 @@ class AutoParallelContext:
         context.reset_auto_parallel_context()
 
 
-_AutoParallelContext = AutoParallelContext
 _instance = AutoParallelContext()
 
 
 def auto_parallel_context() -> AutoParallelContext:
     """The settings of the parallel run as an object."""
     return _instance
-
-
-_set_auto_parallel_context = context.set_auto_parallel_context
-_get_auto_parallel_context = get_auto_parallel_context
-_reset_auto_parallel_context = context.reset_auto_parallel_context
-
-
-class _ParallelFusionConfig:
-    """Keys and values of the setting ``comm_fusion``."""
-
-    ALLREDUCE, ALLGATHER, REDUCESCATTER = "allreduce", "allgather", "reducescatter"
-    OPENSTATE, MODE, FUSION_CONFIG = "openstate", "mode", "config"
-    AUTO, INDEX, SIZE = "auto", "index", "size"
-
-
-class _ParallelOptimizerConfig:
-    """Keys of the setting ``parallel_optimizer_config``."""
-
-    GRADIENT_ACCUMULATION_SHARD = "gradient_accumulation_shard"
-    PARALLEL_OPTIMIZER_THRESHOLD = "parallel_optimizer_threshold"
-    OPTIMIZER_WEIGHT_SHARD_SIZE = "optimizer_weight_shard_size"
-    OPTIMIZER_LEVEL = "optimizer_level"
-
-
-class _PipelineConfig:
-    """Keys of the setting ``pipeline_config``."""
-
-    PIPELINE_INTERLEAVE, PIPELINE_SCHEDULER = "pipeline_interleave", "pipeline_scheduler"
-
-
-class _PipelineScheduler:
-    """Values of ``pipeline_scheduler``."""
-
-    PIPELINE_1F1B, PIPELINE_GPIPE = "1f1b", "gpipe"
-    PIPELINE_SEQPIPE, PIPELINE_SEQVPP, PIPELINE_SEQSMARTVPP = "seqpipe", "seqvpp", "seqsmartvpp"
-    PIPELINE_ZBV = "zero_bubble_v"
-
-
-def _get_param_list_when_first_dim_sharded(
-    device_arrangement: Sequence[int], first_dim_sharded_device_index: int, rank: int
-) -> list[int]:
-    """Ranks that share an optimizer's slice of a Parameter whose first dimension is sharded along an axis of the devices.
-
-    Args:
-        device_arrangement: sizes of the axes, the first one leftmost.
-        first_dim_sharded_device_index: the axis, counted from the right. Where it is the leftmost one, only ranks with
-            the same slice count.
-        rank: one of them.
-
-    Example:
-        >>> _get_param_list_when_first_dim_sharded([2, 4], 1, 5)
-        [4, 5, 6, 7]
-    """
-    total = math.prod(device_arrangement)
-    if first_dim_sharded_device_index != len(device_arrangement) - 1:
-        return list(range(total))
-    size = total // device_arrangement[-1 - first_dim_sharded_device_index]
-    start = rank - rank % size
-    return list(range(start, start + size))
 
 
 def _check_group(group: str) -> None:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import Tensor, dtypes, wrap
 from sporax.mindspore.ops import _collectives
 from sporax.mindspore.ops._collectives.primitives import (
@@ -247,71 +247,39 @@ class Receive(CommunicationPrimitive):
         return wrap(_collectives.point_to_point.run(_collectives.point_to_point.Exchange((), (message,)), [])[0])
 
 
-class _CheckedAtCall(CommunicationPrimitive):
-    """An operator whose arguments are checked when it is called, as MindSpore's compiler does."""
-
-    checks_group = False
-    rank_lists: tuple[str, ...] = ("send_rank_ids", "recv_rank_ids")
-    """Arguments that must be lists of ints."""
-
-    def _check_lists(self) -> None:
-        for name in self.rank_lists:
-            value = getattr(self, name)
-            if not isinstance(value, list) or not all(_is_int(number) for number in value):
-                raise SporaxTypeError(
-                    f"For '{self.name}', attr '{name}' must be a list[int, int, ...], but got {value!r}."
-                )
-        if not isinstance(self.group, str):
-            raise SporaxTypeError(f"For '{self.name}', attr 'group' must be a str, but got {self.group!r}.")
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-class NeighborExchange(_CheckedAtCall):
+class NeighborExchange(CommunicationPrimitive):
     """Send a tensor to each of several ranks and receive one from each of several.
 
     Args:
-        send_rank_ids, recv_rank_ids: group ranks, each a list.
-        recv_shapes, send_shapes: tuples of shapes, in the same order.
+        send_rank_ids, recv_rank_ids: group ranks.
+        recv_shapes, send_shapes: shapes, in the same order.
         recv_type: dtype of what is received.
         group: name of the group.
     """
 
     attribute_names = ("send_rank_ids", "recv_rank_ids", "recv_shapes", "send_shapes", "recv_type", "group")
+    int_lists = ("send_rank_ids", "recv_rank_ids")
+    shape_lists = ("recv_shapes", "send_shapes")
+    dtype_names = ("recv_type",)
 
-    def _check_attributes(self) -> None:
-        self._check_lists()
-        for way in ("recv", "send"):
-            ranks, shapes, name = getattr(self, f"{way}_rank_ids"), getattr(self, f"{way}_shapes"), f"{way}_shapes"
-            if not isinstance(shapes, tuple) or not all(isinstance(shape, list | tuple) for shape in shapes):
-                raise SporaxTypeError(
-                    f"For '{self.name}', attr '{name}' must be a tuple(list, list, ...), but got {shapes!r}."
-                )
-            for place, shape in enumerate(shapes):
-                if any(size < 0 for size in check_ints(self.name, f"{name}[{place}]", shape)):
-                    raise SporaxValueError(f"For '{self.name}', the sizes in '{name}' must be >= 0, but got {shape}.")
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for way in ("send", "recv"):
+            ranks, shapes = getattr(self, f"{way}_rank_ids"), getattr(self, f"{way}_shapes")
             if len(ranks) != len(shapes):
-                raise SporaxValueError(
-                    f"For '{self.name}', attr '{name}' size must be equal to attr '{way}_rank_ids' size, but got attr '{name}' "
-                    f"size: {len(shapes)}, attr '{way}_rank_ids' size: {len(ranks)}."
+                raise SporaxValueError.must(
+                    self.name, f"{way}_shapes", f"have one shape for each of the ranks {list(ranks)}", list(shapes)
                 )
-        if not isinstance(self.recv_type, dtypes.DType):  # to numpy None and "float" are float64
-            raise SporaxTypeError(
-                f"For '{self.name}', attr 'recv_type' must be a mindspore data type, but got {self.recv_type!r}."
-            )
 
     def __call__(self, tensor: tuple[Tensor, ...] = ()) -> tuple[Tensor, ...]:
         """A tuple of tensors in, a tuple of tensors out; a rank that sends nothing may leave it out."""
-        self._check_attributes()
         # Checked against the declared shapes, as the other rank relies on them.
         arrays = [check_tensor(self.name, element).array for element in check_list(self.name, "tensor", tensor)]
         shapes = [tuple(shape) for shape in self.send_shapes]
-        if [tuple(array.shape) for array in arrays] != shapes:
-            raise SporaxRuntimeError(
-                f"For '{self.name}', the inputs must have the shapes of attr 'send_shapes', {shapes}, but got "
-                f"{[tuple(array.shape) for array in arrays]}."
+        if [tuple(array.shape) for array in arrays] != shapes or len(shapes) != len(self.send_rank_ids):
+            raise SporaxValueError(
+                f"For '{self.name}', the inputs must have the shapes {shapes}, one for each of the ranks "
+                f"{list(self.send_rank_ids)}, but got {[tuple(array.shape) for array in arrays]}."
             )
         dtype = dtypes.to_dtype(self.recv_type).np_dtype
         sends = [
@@ -392,7 +360,7 @@ class BatchISendIRecv(CommunicationPrimitive):
         return tuple(wrap(next(arrived) if kind == "irecv" else jnp.zeros((), jnp.float32)) for kind in self.op_types)
 
 
-class NeighborExchangeV2(_CheckedAtCall):
+class NeighborExchangeV2(CommunicationPrimitive):
     """Exchange the borders of an image that is sharded into tiles, one tile per rank.
 
     Directions are counted clockwise: top, top right, right, bottom right, bottom, bottom left, left, top left.
@@ -406,48 +374,27 @@ class NeighborExchangeV2(_CheckedAtCall):
 
     attribute_names = ("send_rank_ids", "send_lens", "recv_rank_ids", "recv_lens", "data_format", "group")
 
-    rank_lists = ("send_rank_ids", "recv_rank_ids", "send_lens", "recv_lens")
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name in ("send_rank_ids", "recv_rank_ids"):
-            # In MindSpore, too, this is known when the operator is made.
-            ranks = check_ints(self.name, name, getattr(self, name))
-            if any(rank < -1 for rank in ranks):
-                raise SporaxValueError(f"For '{self.name}', 'rank_id in {name}' must be -1 or a rank, but got {ranks}.")
-
-    def _check_attributes(self) -> None:
-        self._check_lists()
         for name, count in (("send_rank_ids", 8), ("recv_rank_ids", 8), ("send_lens", 4), ("recv_lens", 4)):
-            value = getattr(self, name)
-            if len(value) != count:
-                raise SporaxValueError(
-                    f"For '{self.name}', attr '{name}' size must be {count}, but got {len(value)}: {value}."
-                )
+            value, least = getattr(self, name), -1 if name.endswith("ids") else 0
+            check_type(self.name, name, value, "a list", list)
+            check_ints(self.name, name, value)
             ranks = [rank for rank in value if rank != -1]
-            if count == 8 and len(set(ranks)) < len(ranks):
-                raise SporaxValueError(f"For '{self.name}', '{name}' can not be repeated, but got {value}.")
-            if count == 4 and min(value) < 0:
-                raise SporaxValueError(f"For '{self.name}', '{name}' must be >=0, but got invalid len: {min(value)}.")
+            if len(value) != count or min(value) < least or (least == -1 and len(set(ranks)) < len(ranks)):
+                raise SporaxValueError(
+                    f"For '{self.name}', '{name}' must hold {count} numbers from {least} on, ranks only once, but got {value}."
+                )
         if self.data_format != "NCHW":
-            raise SporaxValueError(
-                f"For '{self.name}', attr 'data_format' only support NCHW now, but got {self.data_format!r}."
-            )
+            raise SporaxValueError(f"For '{self.name}', 'data_format' must be 'NCHW', but got {self.data_format!r}.")
 
     def __call__(self, tensor: Tensor) -> Tensor:
         """(N, C, H, W) in, (N, C, top + H + bottom, left + W + right) out; borders no one sends are 0."""
-        self._check_attributes()
         array = check_tensor(self.name, tensor).array
         if array.ndim != 4:
             raise SporaxValueError(
                 f"For '{self.name}', the input must have 4 dimensions, but its shape is {array.shape}."
             )
-        for place, (length, size) in enumerate(zip(self.send_lens, np.repeat(array.shape[2:], 2), strict=True)):
-            if length > size:
-                raise SporaxValueError(
-                    f"For '{self.name}', attr send_lens[{place}] must be less than or equal to input size in "
-                    f"{'HW'[place // 2]} dim, but got send_lens[{place}]: {length}, input size: {size}."
-                )
         batch, height, width = tuple(array.shape[:2]), array.shape[2], array.shape[3]
         # Borders of the own tile go out; the frame around it is filled from others.
         outgoing = _tiles(self.send_lens, height, width, inside=True)

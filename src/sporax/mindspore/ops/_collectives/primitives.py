@@ -55,8 +55,6 @@ class CommunicationPrimitive(Primitive):
     """Arguments that must be tuples or lists of shapes."""
     dtype_names: tuple[str, ...] = ()
     """Arguments that must be dtypes."""
-    checks_group = True
-    """Whether the group must be there when the operator is made."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -64,8 +62,7 @@ class CommunicationPrimitive(Primitive):
         if self._attributes["group"] is None:
             self._attributes["group"] = WORLD
         # Only checked here: a group may be made of other ranks later, so it is looked up at each call.
-        if self.checks_group:
-            groups.find(self.group, self.name)
+        groups.find(self.group, self.name)
 
     def _check(self, name: str, value: Any) -> None:
         if name in self.ints:
