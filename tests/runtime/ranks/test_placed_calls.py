@@ -7,7 +7,7 @@ import pytest
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.ops._core import placed_calls
-from sporax.runtime.ranks import placed_programs
+from sporax.runtime.ranks import collectives
 from sporax.runtime.state import frames
 
 
@@ -24,7 +24,7 @@ def test_only_the_owner_computes_the_call_and_its_derivative(traced):
         closed, frame = traced(jax.grad(loss), jnp.ones(4), rank=rank)
         assert ("tanh" in str(closed)) is (rank == 2)
         assert str(closed).count("psum") == 2  # the result, and the cotangent
-        assert placed_programs.TAG in frame.tags
+        assert collectives.PLACED in frame.tags
         assert frame.communicates
 
 
@@ -50,7 +50,7 @@ def test_a_single_worker_computes_everything_itself(join):
     join(size=1)
     assert placed_calls.run_placed("Net", 0, lambda x, y: x - y, (5,), {"y": 3}) == 2
     arrays = [jnp.ones(2)]
-    assert placed_programs.of_first_worker(arrays) is arrays
+    assert collectives.of_first_worker(arrays) is arrays
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from sporax.runtime import planned as planned_steps, world
 from sporax.runtime.devices import global_view
 from sporax.runtime.program.discovery import Discovery, discover
 from sporax.runtime.program.variant import Signature, Variant, inputs_of, note_results
-from sporax.runtime.ranks import initial_broadcast, joint_arrays, local_ranks, placed_programs
+from sporax.runtime.ranks import collectives, initial_broadcast, joint_arrays, local_ranks
 from sporax.runtime.state import frames
 from sporax.runtime.storage import block_files
 from sporax.runtime.storage.block_files import Filed
@@ -48,7 +48,7 @@ def pure(function: Callable[..., Any], variant: Variant, name: str, planned: boo
         values = dict(zip(variables, fetched(variables, (*written, *read), not planned), strict=True))
         with frames.Frame(values, compiled=True, planned=planned) as frame:
             frame.requests.update(variant.requests)
-            data = placed_programs.of_first_worker(arrays) if placed_programs.TAG in variant.tags else arrays
+            data = collectives.of_first_worker(arrays) if collectives.PLACED in variant.tags else arrays
             args, kwargs = inputs_of(variant.signature, data)
             result = function(*args, **kwargs)
         leaves = note_results(variant, result)
@@ -72,11 +72,11 @@ def jit_program(
     """The pure program of a variant, rewritten and handed to `jax.jit`; and how it takes its variables."""
     program = pure(function, variant, name, planned=False)
     # These are facts about the program and no passes.
-    passes = variant.tags - {placed_programs.TAG, initial_broadcast.TAG}
+    passes = variant.tags - {collectives.PLACED, initial_broadcast.TAG}
     options = compiler_options(passes) if passes else {}
     storage = _storage(variant)
     # Stacks change how variables are stored, which neither joint programs nor files support.
-    if BLOCKS in passes and not variant.communicates and not variant.filed and placed_programs.TAG not in variant.tags:
+    if BLOCKS in passes and not variant.communicates and not variant.filed and collectives.PLACED not in variant.tags:
         program, storage = _with_stacks(program, variant, passes, name, arrays, trace)
     elif passes:
         filed = block_files.filed_arrays((*variant.written, *variant.read)) if variant.filed else {}
@@ -199,9 +199,9 @@ def new_variant(
     if settings is None:
         _prepare_variables(variant, arrays)
         send_away(function, variant, described(arrays, None))
-        if placed_programs.TAG in variant.tags:
+        if collectives.PLACED in variant.tags:
             # Placed calls need equal values everywhere, and each process has drawn its own.
-            placed_programs.agree((*variant.written, *variant.read))
+            collectives.agree((*variant.written, *variant.read))
         variant.jitted, variant.storage = jit_program(function, variant, name, arrays, trace)
     else:
         program = pure(function, variant, name, planned=True)

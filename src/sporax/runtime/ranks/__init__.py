@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         initial_broadcast,
         joint_arrays,
         local_ranks,
-        placed_programs,
         server_exchange,
         server_start,
     )

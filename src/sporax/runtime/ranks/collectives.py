@@ -16,7 +16,7 @@ and not divided counts once for each of them. Forward mode is their transpose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -441,3 +441,21 @@ def check_divisible(name: str, array: jax.Array, dim: int, count: int) -> None:
         raise SporaxValueError(
             f"For '{name}', dim {dim} must be divisible by the {count} ranks of the group, but the shape is {array.shape}."
         )
+
+
+PLACED = "placed"
+"""What the trace of a program notes (`state.note_tag`) that has calls which one worker computes for all."""
+
+
+def agree(variables: Iterable[frames.Variable]) -> None:
+    """Give the variables of such a program the values that worker 0 has. All workers must ask for the same ones."""
+    group = groups.find(None)
+    if group.size > 1:
+        for variable in variables:
+            (variable.raw,) = run(Broadcast(group), variable.raw)
+
+
+def of_first_worker(arrays: list[jax.Array]) -> list[jax.Array]:
+    """The data of a step of such a program, as worker 0 has them."""
+    group = groups.find(None)
+    return list(run(Broadcast(group), *arrays)) if group.size > 1 and arrays else arrays

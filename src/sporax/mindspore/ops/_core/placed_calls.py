@@ -20,17 +20,7 @@ import jax.numpy as jnp
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
-from sporax.runtime.ranks import (
-    Arrays,
-    Axis,
-    Collective,
-    Saved,
-    collectives,
-    from_root,
-    groups,
-    placed_programs,
-    refused,
-)
+from sporax.runtime.ranks import Arrays, Axis, Collective, Saved, collectives, from_root, groups, refused
 from sporax.runtime.session import SESSION, assigned
 from sporax.runtime.state import frames
 
@@ -137,7 +127,7 @@ def run_placed(
             f"For '{name}', the mode must be GRAPH_MODE for an operator that is placed on worker {owner}, but it is "
             "PYNATIVE_MODE."
         )
-    frames.note_tag(placed_programs.TAG)
+    frames.note_tag(collectives.PLACED)
     leaves, tree = jax.tree.flatten((args, kwargs))
     # Static values stay outside: a collective takes and returns arrays only.
     positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
