@@ -121,10 +121,7 @@ class Transform(Recorded, Operation):
         """Apply to one row's values; returns one array, or a tuple of them."""
         if not inputs:
             raise SporaxTypeError(f"For '{self.name}', at least one input is required, but got none.")
-        of_sound, of_images = (f".dataset.{kind}." in type(self).__module__ for kind in ("audio", "vision"))
-        for value in inputs if of_sound or of_images else ():
-            if isinstance(value, _NO_ARRAYS) or (of_sound and is_pillow(value)):
-                raise SporaxTypeError(f"For '{self.name}', {self.refusal.format(type(value))}")
+        self._check_kinds(inputs)
         # Direct calls have no row number to draw from.
         if self._calls is None:
             self._calls = CallStream()
@@ -138,6 +135,12 @@ class Transform(Recorded, Operation):
                 self._check_array(value, array)
         results = tuple(map(opened, on_values(self, values, self._calls.next(config.get_seed()))))
         return results[0] if len(results) == 1 else results
+
+    def _check_kinds(self, inputs: tuple[Any, ...]) -> None:
+        of_sound, of_images = (f".dataset.{kind}." in type(self).__module__ for kind in ("audio", "vision"))
+        for value in inputs if of_sound or of_images else ():
+            if isinstance(value, _NO_ARRAYS) or (of_sound and is_pillow(value)):
+                raise SporaxTypeError(f"For '{self.name}', {self.refusal.format(type(value))}")
 
     def _check_array(self, value: Any, array: Array) -> None:
         # Neither objects nor complex numbers are values of MindSpore's pipelines.

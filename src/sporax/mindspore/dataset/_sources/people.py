@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.mindspore import log
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._rows import Array
@@ -270,23 +269,6 @@ def _manifest_rows(where: str, path: Path, part: str) -> list[tuple[Path, list[s
     return [(source, names) for usage, source, names in parse_lines(where, path, row) if usage == part]
 
 
-# First bytes of JPEG, PNG, GIF and BMP.
-_IMAGE_HEADS = (b"\xff\xd8\xff", b"\x89PN", b"GIF", b"BM")
-
-
-def _is_image(where: str, path: Path) -> bool:
-    """Whether a file is an image by its first bytes; others are left out, as in MindSpore, which knows these kinds."""
-    with existing(where, path).open("rb") as file:
-        head = file.read(3)
-    if len(head) < 3:
-        raise SporaxRuntimeError(
-            f"For '{where}', Invalid manifest file, failed to read {path}: it has {len(head)} bytes."
-        )
-    if not head.startswith(_IMAGE_HEADS):
-        log.warning("For '%s', %s is left out: it is no JPEG, PNG, GIF or BMP file.", where, path)
-    return head.startswith(_IMAGE_HEADS)
-
-
 def _manifest_classes(where: str, path: Path, part: str, class_indexing: dict[str, int] | None) -> dict[str, int]:
     if class_indexing is not None:
         return class_indexing
@@ -318,7 +300,7 @@ class ManifestDataset(
             (source, [classes[name] for name in names if name in classes])
             for source, names in _manifest_rows(where, path, part)
         ]
-        rows = [row for row in labelled if row[1] and _is_image(where, row[0])]
+        rows = [row for row in labelled if row[1]]
         # One label per image makes a column of single numbers.
         single = all(len(labels) == 1 for _, labels in rows)
         arrays = [np.array(labels[0] if len(labels) == 1 else labels, np.int32) for _, labels in rows]
