@@ -21,7 +21,7 @@ REQUIRED = inspect.Parameter.empty
 _BEHIND = ("Args:", "Attributes:", "Raises:", "Example:")
 """Sections of a docstring, in the order in which they stand."""
 
-Check = Callable[..., Any]
+Check = Callable[..., object]
 """(API, argument, value, limits by name) -> the value in the form that is wanted; raises where it is not valid."""
 
 
@@ -45,7 +45,7 @@ class Argument:
     check: Check | None = None
     attribute: bool = True
 
-    def checked(self, where: str, value: object) -> Any:
+    def checked(self, where: str, value: object) -> object:
         """A value in the form that is wanted."""
         return value if self.check is None else self.check(where, self.name, value)
 
@@ -125,14 +125,14 @@ def documented(text: str | None, arguments: Sequence[Argument]) -> str:
 class Declared:
     """Base of classes with such fields. A class that writes a constructor has that one."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if any(isinstance(field, Argument) for field in vars(cls).values()):
             fields = fields_of(cls)
             type.__setattr__(cls, "__init__", _constructor(cls, fields))
             cls.__doc__ = documented(cls.__doc__, fields)
 
-    def _begin(self, values: dict[str, Any]) -> None:
+    def _begin(self, values: dict[str, object]) -> None:
         """What comes before the first attribute; takes out of `values` what a base class makes of them."""
 
     def _prepare(self) -> None:
@@ -146,7 +146,7 @@ class Declared:
 def _constructor(cls: type, fields: Sequence[Argument]) -> Callable[..., None]:
     signature = signature_of(fields, "None")
 
-    def build(self: Any, /, *positional: Any, **named: Any) -> None:
+    def build(self: object, /, *positional: object, **named: object) -> None:
         try:
             bound = signature.bind(self, *positional, **named)
         except TypeError as fault:

@@ -51,9 +51,9 @@ class AssignedGlobals:
         function: where to look, with all that it calls.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         self.function = function
-        self._names: dict[tuple[int, str], tuple[dict[str, Any], str, types.CodeType]] = {}
+        self._names: dict[tuple[int, str], tuple[dict[str, object], str, types.CodeType]] = {}
         self._seen: list[Any] = []
 
     def fingerprint(self) -> Mapping[str, Hashable]:
@@ -72,7 +72,7 @@ class AssignedGlobals:
                 self._seen = values
                 frames.touch()
 
-    def run(self, call: Callable[[], Any]) -> Any:
+    def run(self, call: Callable[[], object]) -> object:
         """The result of `call`, which is a trace: the names have afterwards what they had before.
 
         Raises:
@@ -99,7 +99,7 @@ class AssignedGlobals:
             )
         return result
 
-    def run_openly(self, call: Callable[[], Any]) -> Any:
+    def run_openly(self, call: Callable[[], object]) -> object:
         """The result of `call`, which runs operator by operator and assigns the names for good.
 
         Raises:
@@ -137,12 +137,12 @@ class AssignedGlobals:
         return changed
 
 
-def _holds_tracer(place: tuple[dict[str, Any], str, types.CodeType]) -> bool:
+def _holds_tracer(place: tuple[dict[str, object], str, types.CodeType]) -> bool:
     space, name, _ = place
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(space.get(name)))
 
 
-def _assigned(function: Any) -> Iterator[tuple[dict[str, Any], str, types.CodeType]]:
+def _assigned(function: object) -> Iterator[tuple[dict[str, object], str, types.CodeType]]:
     """Global names that `function`, and what it calls, may assign: where they are, and the code that assigns them."""
     pending, seen = [function], {}
     while pending:
@@ -179,7 +179,7 @@ def _of_library(filename: str) -> bool:
     return filename.startswith(_LIBRARIES)
 
 
-def _followed(value: Any) -> Iterator[Any]:
+def _followed(value: object) -> Iterator[Any]:
     """What may be called where `value` is called."""
     if isinstance(value, types.FunctionType):
         yield from _of_function(value)
@@ -201,7 +201,7 @@ def _followed(value: Any) -> Iterator[Any]:
         yield from filter(_holds_calls, vars(value).values())
 
 
-def _holds_calls(value: Any) -> bool:
+def _holds_calls(value: object) -> bool:
     """Whether `value` may be called, or hold what may be."""
     return callable(value) or isinstance(value, _HOLDERS)
 

@@ -47,7 +47,7 @@ class DeferredGradients:
 
     program: programs.Program
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    kwargs: dict[str, object]
     results: list[Any] = field(repr=False)
     taken: bool = False
 
@@ -62,12 +62,12 @@ def _saying(text: str) -> AbstractContextManager[None]:
     return assigned(SESSION, remarks=(text,))
 
 
-def run(program: programs.Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(program: programs.Program, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """Run a program. If it computes gradients and updates nothing, it is not planned yet and gives zeros."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
 
-    def call(arrays: list[Any]) -> Any:
+    def call(arrays: list[Any]) -> object:
         values = list(leaves)
         for place, array in zip(positions, arrays, strict=True):
             values[place] = array
@@ -89,7 +89,7 @@ def run(program: programs.Program, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def with_update(
-    update: Callable[..., Any], values: tuple[Any, ...], settings: Callable[[], PlanSettings | None]
+    update: Callable[..., object], values: tuple[Any, ...], settings: Callable[[], PlanSettings | None]
 ) -> tuple[Any] | None:
     """Plan an optimizer's update together with the gradients that it gets; its result, or None where these are not known.
 
@@ -105,7 +105,7 @@ def with_update(
     found.taken = True
     program = found.program
 
-    def step(*args: Any, **kwargs: Any) -> Any:
+    def step(*args: object, **kwargs: object) -> object:
         results = _holders(program.function(*args, **kwargs))
         replaced = [leaf if place is None else results[place] for leaf, place in zip(leaves, positions, strict=True)]
         return update(*jax.tree.unflatten(tree, replaced))
@@ -150,13 +150,13 @@ def _are_results(leaves: list[Any], found: list[int | None]) -> bool:
     return not any(position is None and _is_holder(leaf) for leaf, position in zip(leaves, found, strict=True))
 
 
-def _holders(value: Any) -> list[Any]:
+def _holders(value: object) -> list[Any]:
     return jax.tree.leaves(value, is_leaf=_is_holder)
 
 
-def _is_holder(value: Any) -> bool:
+def _is_holder(value: object) -> bool:
     return type(value) in SESSION.holders or isinstance(value, jax.Array)
 
 
-def _shape(leaf: Any) -> Any:
+def _shape(leaf: object) -> object:
     return tuple(getattr(leaf, "shape", ())) if _is_holder(leaf) else leaf

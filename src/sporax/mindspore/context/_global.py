@@ -267,7 +267,7 @@ def _set_max_memory(values: dict[str, Any], value: Any) -> dict[str, Any]:
     return {**values, "max_device_memory": checked}
 
 
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     **{key: default for key, (default, _) in _WITHOUT_MEANING.items()},
     "mode": PYNATIVE_MODE,
     "device_target": None,
