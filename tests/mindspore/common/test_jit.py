@@ -216,31 +216,3 @@ def test_dicts_among_results_keep_their_order():
         result = named(Tensor([1.0]))
         assert type(result) is dict and list(result) == ["loss", "accuracy"] and list(result["accuracy"]) == ["z", "a"]
         assert float(result["accuracy"]["z"][0]) == 2
-
-
-@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
-def test_a_class_of_cells_is_compiled_and_stays_a_class(mode):
-    runs = []
-
-    @ms.jit
-    class Twice(nn.Cell):
-        def __init__(self):
-            super(Twice, self).__init__()  # noqa: UP008 - finds the decorated class by its name
-            self.weight = ms.Parameter(ms.Tensor([2.0]), name="weight")
-
-        def construct(self, x):
-            runs.append(1)
-            return x * self.weight
-
-    class Thrice(Twice):
-        def construct(self, x):
-            return super().construct(x) + x
-
-    ms.set_context(mode=mode)
-    net, other = Twice(), Thrice()
-    assert net(ms.Tensor([3.0])).asnumpy().tolist() == [6.0]
-    traced = len(runs)
-    assert net(ms.Tensor([4.0])).asnumpy().tolist() == [8.0]
-    assert len(runs) == traced
-    assert other(ms.Tensor([3.0])).asnumpy().tolist() == [9.0]
-    assert isinstance(net, Twice) and isinstance(other, nn.Cell)

@@ -28,7 +28,7 @@ def test_one_hot_of_arrays(labels, expected):
 
 
 def test_one_hot_of_nothing_is_refused():
-    with pytest.raises(RuntimeError, match=r"there must be a label, but got the shape \(0,\)"):
+    with pytest.raises(RuntimeError, match=r"OneHot: the input has no data, its shape is \(0,\)"):
         transforms.OneHot(4)(np.array([], np.int32))
 
 

@@ -209,8 +209,7 @@ def jit(
     """Compile a function, a Cell or a method; usable as ``@jit``, ``@jit(…)`` and ``jit(f)``.
 
     Args:
-        function: what to compile. A Cell comes back as a callable that runs it compiled; of a class of Cells all are compiled
-            in both modes. (`fn`, in older versions.)
+        function: what to compile. A Cell comes back as a callable that runs it compiled. (`fn`, in older versions.)
         capture_mode, jit_level, dynamic, backend, options: settings of MindSpore's own compiler; another value than the
             default is accepted with a warning.
         fullgraph: accepted; the whole function is always one program here.
@@ -234,10 +233,6 @@ def jit(
         return function
     if not callable(function):
         raise SporaxTypeError.must("jit", "the argument", "be a function or a Cell", type(function).__name__)
-    # A class of Cells stays one, so that it can be derived from and `super` finds it.
-    if isinstance(function, type) and hasattr(function, "construct") and input_signature is None:
-        function.always_compiled = True  # type: ignore[attr-defined]  # of Cells
-        return function
     return Compiled(function, input_signature)
 
 

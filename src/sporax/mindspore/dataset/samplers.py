@@ -77,10 +77,6 @@ class BuiltinSampler:
         self.num_samples = check.num_samples(where, num_samples)
         self.child_sampler: BuiltinSampler | None = None
 
-    def parse(self) -> BuiltinSampler:
-        """The sampler itself; where MindSpore has another object for its C++ library, which makes the checks."""
-        return self
-
     def add_child(self, sampler: BuiltinSampler) -> None:
         """Sample from what `sampler` samples.
 
@@ -339,11 +335,6 @@ class WeightedRandomSampler(BuiltinSampler):
         # Divided by their sum when drawn: weights need not add up to 1.
         self.weights = np.array(values, np.float64)
         self.replacement = _check("WeightedRandomSampler", "replacement", replacement, bool, called="a boolean value")
-
-    def parse(self) -> BuiltinSampler:
-        """The sampler itself, with its weights checked."""
-        self._check_weights(len(self.weights))
-        return self
 
     def _check_weights(self, num_rows: int) -> None:
         words = ""

@@ -14,7 +14,7 @@ from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.mindrecord._schema import MRMDefineCategoryError, ParamTypeError, ParamValueError, Row
-from sporax.mindspore.mindrecord._shard import open_shards
+from sporax.mindspore.mindrecord._shard import Shard, open_shards
 from sporax.mindspore.mindrecord._write import check_file_name
 
 
@@ -71,19 +71,20 @@ class FileReader:
         unknown = [name for name in self._columns if name not in fields]
         if unknown:
             raise SporaxRuntimeError.must("FileReader", "a column", f"be one of the fields {fields}", repr(unknown[0]))
-        self._is_closed = False
         # One stream, as in MindSpore: a second `get_next` goes on where the first one stopped.
-        self._rows = ((shard, number) for shard in self._shards for number in range(shard.size))
+        self._rows: Iterator[tuple[Shard, int]] = (
+            (shard, number) for shard in self._shards for number in range(shard.size)
+        )
 
     def get_next(self) -> Iterator[Row]:
         """The rows that were not read yet, as dicts: numbers, str, bytes and arrays; none after `close`."""
-        while not self._is_closed and (place := next(self._rows, None)):
+        while place := next(self._rows, None):
             shard, number = place
             yield shard.read(number, self._columns)
 
     def close(self) -> None:
         """Close the files. Calling it again changes nothing."""
-        self._is_closed = True
+        self._rows = iter(())
         for shard in self._shards:
             shard.close()
 

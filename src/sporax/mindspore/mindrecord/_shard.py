@@ -113,10 +113,8 @@ def read_header(path: Path) -> Header:
             (size,) = struct.unpack("<Q", head)
             # The length comes from the file: a damaged one must not make us read gigabytes.
             if size > path.stat().st_size:
-                raise ValueError(
-                    "Invalid file, the size of mindrecord file header is larger than the upper limit. It says "
-                    f"{size} bytes"
-                )
+                words = "Invalid file, the size of mindrecord file header is larger than the upper limit."
+                raise ValueError(f"{words} It says {size} bytes")
             content = json.loads(file.read(size))
         schema = content["schema"][0]
         header = Header(

@@ -132,11 +132,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         # Inside another program the Cell becomes part of that one.
         if frames.current_frame() is None:
             # A Cell with a strategy is compiled in PYNATIVE_MODE, too: eager operators cannot be sharded.
-            if (
-                context.graph_mode()
-                or self.always_compiled
-                or ("shard" in self._marks and context.shards_compiled_steps())
-            ):
+            if context.graph_mode() or ("shard" in self._marks and context.shards_compiled_steps()):
                 return run_program(self.program, args, kwargs)
             # A whole training step is planned as one, whatever the mode.
             if context.plans_only() and self._trains() and context.plan_settings_of_training() is not None:
@@ -150,8 +146,6 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         return run_once(self, args, kwargs, self._run)
 
     _is_optimizer = False
-    always_compiled = False
-    """Whether it runs compiled in both modes (`jit` of its class)."""
     """Whether it is an optimizer."""
 
     def _trains(self) -> bool:

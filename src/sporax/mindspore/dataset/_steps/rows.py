@@ -240,11 +240,9 @@ def replaced_columns(where: str, columns: Sequence[str], old: Sequence[str], new
     remaining = [name for name in columns if name not in old]
     clash = next((name for name in new if name in remaining), None)
     if clash is not None and (where != "map" or len(old) != len(new)):
-        raise SporaxRuntimeError(
-            f"For '{where}', Invalid output_columns, columns that are not involved in "
-            f"'{'per_batch_map' if where == 'batch' else where}' should not be in "
-            f"output_columns, but the new column {clash!r} exists already; the columns are {list(columns)}."
-        )
+        words = f"columns that are not involved in '{'per_batch_map' if where == 'batch' else where}'"
+        words = f"Invalid output_columns, {words} should not be in output_columns: {clash!r} exists already."
+        raise in_words(SporaxRuntimeError, where, words, list(columns))
     if len(old) != len(new):
         return (*new, *remaining)
     renamed = dict(zip(old, new, strict=True))

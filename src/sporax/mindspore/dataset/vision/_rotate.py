@@ -335,24 +335,27 @@ def _moved_by_pillow(
     fill: tuple[int, ...],
 ) -> Array:
     """As `moved`, around a centre that is half a pixel further, as MindSpore has Pillow calculate."""
-    image = pillow("RandomAffine")
-    source = image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value)
     first, second = (math.radians(degrees + angle) for angle in shear)
     size = scale * math.cos(first - second)
     rows = ((math.cos(first) / size, math.sin(first) / size), (-math.sin(second) / size, math.cos(second) / size))
-    centre = [side * 0.5 + 0.5 for side in source.size]
+    centre = [side * 0.5 + 0.5 for side in reversed(sides(value))]
     away = [-middle - move for middle, move in zip(centre, shift, strict=True)]
     # Each row maps to where pixels come from, with its constant last.
     matrix = [n for (a, b), c in zip(rows, centre, strict=True) for n in (a, b, a * away[0] + b * away[1] + c)]
+    return _mapped_by_pillow(value, "AFFINE", matrix, resample, fill)
+
+
+def _mapped_by_pillow(
+    value: Array, method: str, numbers: list[float], interpolation: Inter, fill: tuple[int, ...] = (0,)
+) -> Array:
+    """The image whose pixels come from where `method` of `PIL.Image.Transform` says with its `numbers`."""
+    image = pillow(method.title())
+    # Pillow wants (H, W) for gray.
+    source = image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value)
+    kind = image.Resampling[{Inter.NEAREST: "NEAREST", Inter.LINEAR: "BILINEAR"}.get(interpolation, "BICUBIC")]
     colour = fill[0] if source.mode in ("L", "I", "F") else (fill * 3)[:3]
-    result = source.transform(source.size, image.Transform.AFFINE, matrix, _resampling(resample), fillcolor=colour)
+    result = source.transform(source.size, image.Transform[method], numbers, kind, fillcolor=colour)
     return np.array(result).reshape(value.shape)
-
-
-def _resampling(interpolation: Inter) -> Any:
-    """Pillow's name of it."""
-    names = {Inter.NEAREST: "NEAREST", Inter.LINEAR: "BILINEAR"}
-    return pillow("Perspective").Resampling[names.get(interpolation, "BICUBIC")]
 
 
 def _ranges(name: str, value: Any, counts: tuple[int, ...], words: str) -> list[tuple[float, float]]:
@@ -421,7 +424,7 @@ class Perspective(ByPillow, OneToOne):
         check_image("Perspective", value)
         if self.by_pillow:
             back = np.linalg.lstsq(*_equations(self.end_points, self.start_points), rcond=None)[0]
-            return _seen_by_pillow(value, back, self.interpolation)
+            return _mapped_by_pillow(value, "PERSPECTIVE", back.ravel()[:8].tolist(), self.interpolation)
         height, width = sides(value)
         # Homogeneous coordinates of all pixels.
         grid = np.stack(np.broadcast_arrays(np.arange(width), np.arange(height)[:, None], 1.0), -1)
@@ -435,17 +438,6 @@ class Perspective(ByPillow, OneToOne):
         image = value[..., None] if value.ndim == 2 else value
         blank = np.zeros(image.shape[-1], image.dtype)
         return _picked(image, source, blank, self.interpolation).reshape(value.shape)
-
-
-def _seen_by_pillow(value: Array, back: Array, interpolation: Inter) -> Array:
-    """The image whose pixels come from where the projection `back` says."""
-    image = pillow("Perspective")
-    # Pillow wants (H, W) for gray.
-    source = image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value)
-    # Eight coefficients; the ninth is 1 in Pillow as well.
-    coefficients = back.ravel()[:8].tolist()
-    result = source.transform(source.size, image.Transform.PERSPECTIVE, coefficients, _resampling(interpolation))
-    return np.array(result).reshape(value.shape)
 
 
 class RandomPerspective(RandomTransform):
@@ -481,4 +473,4 @@ class RandomPerspective(RandomTransform):
     def _apply(self, value: Array, choice: Array | None) -> Array:
         if choice is None:
             return value
-        return _seen_by_pillow(value, choice, self.interpolation)
+        return _mapped_by_pillow(value, "PERSPECTIVE", choice.ravel()[:8].tolist(), self.interpolation)

@@ -128,10 +128,7 @@ def _leaky(name: str, input: Array, slope: float) -> Array:
 @operator("LeakyReLU", function="leaky_relu")
 def leaky_relu(input: Array, alpha: float = 0.2) -> Array:
     """The input where it is positive, `alpha` times the input elsewhere."""
-    if jnp.issubdtype(input.dtype, jnp.inexact):
-        return _leaky("LeakyReLU", input, alpha)
-    # Integers are rounded towards 0, as by MindSpore's kernel for the CPU.
-    return _leaky("LeakyReLU", input.astype(jnp.float32), alpha).astype(input.dtype)
+    return _rounded_to_integers(lambda x: _leaky("LeakyReLU", x, alpha))(input)
 
 
 @operator(function="", mint="nn.functional.leaky_relu")
