@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent import futures
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import given, settings, strategies as st
 
 import sporax.mindspore.dataset as ds
 from sporax.mindspore.dataset import _iterators as iterators, vision
+from sporax.mindspore.dataset._streams import in_order_of
 
 from .conftest import column, rows
 
@@ -288,6 +290,15 @@ def test_a_worker_process_that_dies_is_named_and_what_to_do(tmp_path):
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=200, check=True)
     said = "For 'num_parallel_workers', the worker processes of the data set must stay alive, but one has died"
     assert done.stdout.splitlines() == [f"{said} (exit code -9)", said]
+
+
+def test_a_future_that_is_never_told_holds_nobody_up():
+    # What is submitted while Python ends the pool of a dead process is neither run nor cancelled.
+    dead, lost = futures.Future(), futures.Future()
+    dead.set_exception(futures.BrokenExecutor("a process has died"))
+    with pytest.raises(futures.BrokenExecutor, match="has died"):
+        list(in_order_of(iter([0, 1]), [dead, lost].__getitem__, 1))
+    assert lost.cancelled()
 
 
 @pytest.mark.full

@@ -45,7 +45,7 @@ def test_short_runs_and_runs_with_a_monitor_print_nothing_of_it(train, capsys, m
 
 
 def test_the_last_line_and_the_number_of_epochs_are_right_whenever_lines_come(train, capsys, monkeypatch):
-    monkeypatch.setattr(_progress, "DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(_progress.progress, "DELAY_SECONDS", 0.0)
     seen = []
 
     class Late(Callback):

@@ -408,7 +408,8 @@ def in_order_of(items: Iterator[T], submit: Callable[[T], futures.Future[R]], wo
     finally:
         for future in waiting:
             future.cancel()
-        futures.wait(waiting)  # what runs may still need the function
+        # What runs may still need the function; what was made while a process died is never told that it was cancelled.
+        futures.wait([future for future in waiting if future.running()])
 
 
 InOrder = Callable[[Iterator[Any], Callable[[Any], Any]], Iterator[Any]]

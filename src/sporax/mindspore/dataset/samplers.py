@@ -433,8 +433,7 @@ class Sampler(BuiltinSampler):
         ...         yield from range(self.dataset_size - 1, -1, -1)
     """
 
-    _was_read = False
-    """Whether a program has read a pass."""
+    _was_read = False  # whether a program has read a pass
 
     def __init__(self, num_samples: int | None = None) -> None:
         super().__init__(num_samples)
