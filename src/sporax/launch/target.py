@@ -281,7 +281,7 @@ def _script_frames(traceback: TracebackType | None) -> TracebackType | None:
     return traceback
 
 
-_CALLS = re.compile(r"\nPython Call Stack:\n(?:  .*\n)+.*\n?")
+_CALLS = re.compile(r"\nPython Call Stack:\n(?:Traceback .*\n)?(?:  .*\n)+.*\n?")
 """What errors of the user's functions in data sets say of their calls, in MindSpore's form."""
 
 
