@@ -22,7 +22,7 @@ _BEHIND = ("Args:", "Attributes:", "Raises:", "Example:")
 """Sections of a docstring, in the order in which they stand."""
 
 Check = Callable[..., object]
-"""(API, argument, value, limits by name) -> the value in the form that is wanted; raises where it is not valid."""
+"""(API, argument, value, limits by name) -> the value as it is stored; raises where it is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Argument:
     attribute: bool = True
 
     def checked(self, where: str, value: object) -> object:
-        """A value in the form that is wanted."""
+        """A value as it is stored."""
         return value if self.check is None else self.check(where, self.name, value)
 
     def parameter(self) -> inspect.Parameter:
@@ -146,7 +146,7 @@ class Declared:
 def _constructor(cls: type, fields: Sequence[Argument]) -> Callable[..., None]:
     signature = signature_of(fields, "None")
 
-    def build(self: object, /, *positional: object, **named: object) -> None:
+    def build(self: Declared, /, *positional: object, **named: object) -> None:
         try:
             bound = signature.bind(self, *positional, **named)
         except TypeError as fault:

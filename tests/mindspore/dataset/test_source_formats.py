@@ -452,6 +452,14 @@ def test_a_row_that_an_operation_refuses_is_named(tmp_path, make, place):
     with pytest.raises(RuntimeError, match=rf"(The row is|The corresponding data file is:) \S*{place}\.$") as caught:
         list(make(tmp_path))
     assert len(re.findall("The row is|data file is", str(caught.value))) == 1
+    assert ("data file is" in str(caught.value)) == ("." in place)  # names of files alone have endings here
+
+
+def test_a_file_in_the_working_folder_is_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words").write_text("one\n")
+    with pytest.raises(RuntimeError, match=r"The corresponding data file is: the line at offset 0 of words\.$"):
+        list(ds.TextFileDataset("words").map(no_such, "text"))
 
 
 @pytest.mark.parametrize(

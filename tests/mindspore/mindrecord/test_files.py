@@ -150,7 +150,7 @@ def test_mistakes_are_named(tmp_path):
         ({"shard_num": 1001}, "Parameter shard_num's value: 1001 should between 1 and 1000."),
         ({"overwrite": 1}, "Parameter overwrite's type is not bool."),
     ):
-        with pytest.raises(mindrecord.ParamValueError, match="Invalid parameter value. " + words):
+        with pytest.raises(mindrecord.ParamValueError, match="Invalid parameter value. For 'FileWriter', " + words):
             FileWriter(path, **wrong)
     with pytest.raises(mindrecord.MRMGetMetaError, match="Failed to get meta info"):
         FileWriter(str(tmp_path / "without")).add_index(["label"])
@@ -174,6 +174,14 @@ def test_a_reader_is_one_stream_that_ends_with_its_file(tmp_path):
     seen = [closed.close() if row["label"] == 2 else row["label"] for row in closed.get_next()]
     assert seen == [0, 1, None]
     assert list(closed.get_next()) == []
+
+
+def test_errors_of_ones_own_need_no_sentence():
+    class Mine(mindrecord.MRMOpenError):
+        """An error of a program."""
+
+    assert str(Mine("gone")) == "[Mine]: MindRecord File could not open successfully. gone"
+    assert str(mindrecord.MindRecordException("any")) == "[MindRecordException]: any"
 
 
 @pytest.mark.parametrize(

@@ -108,8 +108,7 @@ def check_callbacks(where: str, callbacks: object) -> tuple[DSCallback, ...]:
         check.instance(where, "callbacks" if item is callbacks else f"callbacks[{i}]", item, DSCallback)
         if not item.overridden():
             raise SporaxAttributeError(
-                f"For '{where}', Provided Callback class did not override any of the 6 callback methods. Inheriting Callback "
-                f"class without overriding any methods, check {type(item).__name__}."
+                f"For '{where}', Inheriting Callback class without overriding any methods, check {type(item).__name__}."
             )
     return tuple(items)
 

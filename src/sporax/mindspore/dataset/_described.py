@@ -289,10 +289,7 @@ class Described(Recorded, abc.ABC):
         return functools.reduce(common_shapes, shapes, next(shapes, []))
 
     def output_types(self) -> list[np.dtype[Any]]:
-        """numpy dtypes of the columns of the first row; of strings, each of which has its own length, the kind alone.
-
-        [] where there is no row.
-        """
+        """numpy dtypes of the columns of the first row, if any; of strings, each of which has its own length, the kind alone."""
         dtypes = [row[name].dtype for row in self._first_rows() for name in self._column_names]
         # The longest string decides a numpy dtype, so only the kind is the same in all rows.
         return [np.dtype(dtype.kind) if dtype.kind in "US" else dtype for dtype in dtypes]

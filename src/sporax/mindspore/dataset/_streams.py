@@ -246,7 +246,8 @@ def add_place(error: SporaxError, place: str) -> None:
     if place and not vars(error).get("place"):
         vars(error)["place"] = place
         # Places in files are "… of FILE"; a file in the working folder has no separator.
-        what = "The corresponding data file is:" if os.sep in place or " of " in place else "The row is"
+        is_file = os.sep in place or " of " in place.replace(" of the source", "")
+        what = "The corresponding data file is:" if is_file else "The row is"
         error.message = f"{error.message.rstrip('.')}. {what} {place}."
 
 
@@ -408,7 +409,7 @@ def in_order_of(items: Iterator[T], submit: Callable[[T], futures.Future[R]], wo
     finally:
         for future in waiting:
             future.cancel()
-        # What runs may still need the function; what was made while a process died is never told that it was cancelled.
+        # What runs may still need the function; a future that was made while its process died never ends.
         futures.wait([future for future in waiting if future.running()])
 
 

@@ -350,8 +350,8 @@ class WeightedRandomSampler(BuiltinSampler):
                 f"bound or other errors, but got weight size: {len(self.weights)}, num of data: {num_rows}"
             )
         if words:
-            words = f"WeightedRandomSampler: {words}"
-            raise in_words(SporaxRuntimeError, "WeightedRandomSampler", words, self.weights.tolist()[:8])
+            name = "WeightedRandomSampler"
+            raise in_words(SporaxRuntimeError, name, f"{name}: {words}", self.weights.tolist()[:8])
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         self._check_weights(num_rows)

@@ -18,19 +18,20 @@ from sporax.mindspore.mindrecord._shard import Shard, open_shards
 from sporax.mindspore.mindrecord._write import check_file_name
 
 
-def check_consumers(count: object) -> None:
+def check_consumers(where: str, count: object) -> None:
     """A number of reading threads.
 
     Raises:
         ParamValueError: it is no int, or less than 1.
     """
-    if count is None:
-        raise ParamValueError("Parameter num_consumer is None.")
+    fault = ""
     if not isinstance(count, int):
-        raise ParamValueError(f"Parameter num_consumer is not int. It is {type(count).__name__}.")
-    # The upper limit is only named: MindSpore refuses more threads than cores, but no thread is started here.
-    if count < 1:
-        raise ParamValueError(f"Parameter num_consumer: {count} should between 1 and {os.cpu_count() or 1}.")
+        fault = " is None." if count is None else " is not int."
+    elif count < 1:
+        # The upper limit is only named: MindSpore refuses more threads than cores, but no thread is started here.
+        fault = f": {count} should between 1 and {os.cpu_count() or 1}."
+    if fault:
+        raise ParamValueError(f"For '{where}', Parameter num_consumer{fault} Got {count!r}.")
 
 
 class FileReader:
@@ -59,7 +60,7 @@ class FileReader:
     ) -> None:
         for name in file_name if isinstance(file_name, list) else [file_name]:
             check_file_name(name)
-        check_consumers(num_consumer)
+        check_consumers("FileReader", num_consumer)
         if operator is not None:
             raise ParamValueError(f"For 'FileReader', 'operator' must be None, but got {operator!r}.")
         if columns is not None and not isinstance(columns, list):
@@ -118,7 +119,7 @@ class MindPage:
         for name in file_name if isinstance(file_name, list) else [file_name]:
             check_file_name(name)
         # MindSpore reads with so many threads; the check is kept so that scripts fail in the same way.
-        check_consumers(num_consumer)
+        check_consumers("MindPage", num_consumer)
         self._shards = open_shards(file_name)
         self._field: str | None = None
 
@@ -162,9 +163,9 @@ class MindPage:
         """
         # Numbers are places in the list of `read_category_info`, as the user has seen it.
         names = [entry["name"] for entry in json.loads(self.read_category_info())["categories"]]
-        if not isinstance(category_id, int) or category_id < 0:
-            raise ParamValueError(f"Category id should be int and greater than or equal to 0, but got {category_id!r}.")
-        _check_page(page, num_row)
+        _check_number("Category id", category_id, 0)
+        _check_number("Page", page, 0)
+        _check_number("num_row", num_row, 1)
         if category_id >= len(names):
             raise SporaxRuntimeError(
                 f"Invalid data, category_id: {category_id} must be in the range [0, {len(names)}]."
@@ -179,8 +180,9 @@ class MindPage:
             SporaxRuntimeError: there is no such category.
         """
         if not isinstance(category_name, str):
-            raise ParamValueError(f"Category name should be str, but got {category_name!r}.")
-        _check_page(page, num_row)
+            raise ParamValueError(f"For 'MindPage', Category name should be str, but got {category_name!r}.")
+        _check_number("Page", page, 0)
+        _check_number("num_row", num_row, 1)
         column = self._column()
         statement = f"SELECT ROW_ID, {column} FROM INDEXES ORDER BY ROW_ID"
         # A place in the result of ORDER BY ROW_ID is the number under which `Shard.read` knows a row.
@@ -192,7 +194,7 @@ class MindPage:
             if str(value) == category_name
         ]
         if not positions:
-            raise SporaxRuntimeError(f"Invalid data, category_name: {category_name} could not found.")
+            raise SporaxRuntimeError(f"For 'MindPage', Invalid data, category_name: {category_name} could not found.")
         chosen = positions[page * num_row : (page + 1) * num_row]
         return [shard.read(i, [f.name for f in shard.header.schema.fields]) for shard, i in chosen]
 
@@ -203,8 +205,7 @@ class MindPage:
         return f"{self._field}_0"
 
 
-def _check_page(page: object, num_row: object) -> None:
-    if not isinstance(page, int) or page < 0:
-        raise ParamValueError(f"Page should be int and greater than or equal to 0, but got {page!r}.")
-    if not isinstance(num_row, int) or num_row < 1:
-        raise ParamValueError(f"num_row should be int and greater than 0, but got {num_row!r}.")
+def _check_number(name: str, value: object, low: int) -> None:
+    if not isinstance(value, int) or value < low:
+        words = f"{name} should be int and greater than {'' if low else 'or equal to '}0"
+        raise ParamValueError(f"For 'MindPage', {words}, but got {value!r}.")

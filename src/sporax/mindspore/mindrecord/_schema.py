@@ -35,12 +35,14 @@ from sporax.mindspore.mindrecord import _schema
 class MindRecordException(SporaxError):  # noqa: N818 (MindSpore's name)
     """Root of the errors below; their texts begin with MindSpore's name and sentence (`lead`) of the class."""
 
-    def __init_subclass__(cls, lead: str, **options: Any) -> None:
+    _lead = ""
+
+    def __init_subclass__(cls, lead: str = "", **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls._lead: str = lead
+        cls._lead = f"{lead} " if lead else cls._lead
 
     def __str__(self) -> str:
-        return f"[{type(self).__name__}]: {self._lead} {super().__str__()}"
+        return f"[{type(self).__name__}]: {self._lead}{super().__str__()}"
 
 
 class ParamTypeError(MindRecordException, SporaxTypeError, lead="Invalid parameter type."):

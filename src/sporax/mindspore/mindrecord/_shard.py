@@ -138,8 +138,8 @@ def read_header(path: Path) -> Header:
 def _check_there(file: Path, this: str, both: str) -> None:
     if not file.is_file():
         raise MRMOpenError(
-            f"Invalid file, {file} is not exists: it can not be found. Please check whether the {this} exists and do not "
-            f"rename the {both}."
+            f"For 'mindrecord', Invalid file, {file} is not exists: it can not be found. Please check whether the {this} exists "
+            f"and do not rename the {both}."
         )
 
 
@@ -349,9 +349,8 @@ class Shard:
             with contextlib.closing(sqlite3.connect(f"{index.absolute().as_uri()}?mode=ro", uri=True)) as connection:
                 return connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
-            raise MRMOpenError(
-                f"Failed to execute the sql [ {statement}; ] while verifying meta file {str(index)!r}: {error}."
-            ) from error
+            words = f"Failed to execute the sql [ {statement}; ] while verifying meta file {str(index)!r}: {error}."
+            raise MRMOpenError(f"For 'mindrecord', {words}") from error
 
     def read(self, number: int, fields: Sequence[str]) -> Row:
         """Some fields of a row: first the numbers and strings, then the others.

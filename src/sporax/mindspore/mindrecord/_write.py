@@ -38,17 +38,15 @@ def check_file_name(name: object) -> str:
     Raises:
         ParamValueError: it is empty, no string, or has characters that the format does not allow.
     """
-    if not name:
-        raise ParamValueError("File path is not allowed None or empty!")
-    if not isinstance(name, str):
-        raise ParamValueError(f"File path: {name} is not string.")
-    if name.endswith("/"):
-        raise ParamValueError(f"File path can not end with '/', but got {name!r}.")
+    if not isinstance(name, str) or not name:
+        fault = f"File path: {name} is not string." if name else "File path is not allowed None or empty!"
+        raise ParamValueError(f"For 'mindrecord', {fault}")
     last = name.rpartition("/")[2]
-    if _FORBIDDEN & set(last):
-        raise ParamValueError(f"File name should not contains {''.join(sorted(_FORBIDDEN))}, but got {last!r}.")
-    if last != last.strip(" "):
-        raise ParamValueError(f"File name should not start/end with space, but got {last!r}.")
+    fault = "" if last else "File path can not end with '/'."
+    fault = "File name should not start/end with space." if last != last.strip(" ") else fault
+    fault = f"File name should not contains {''.join(sorted(_FORBIDDEN))}." if _FORBIDDEN & {*last} else fault
+    if fault:
+        raise ParamValueError(f"For 'mindrecord', {fault} Got {name!r}.")
     return name
 
 
@@ -75,14 +73,15 @@ class FileWriter:
 
     def __init__(self, file_name: str, shard_num: int = 1, overwrite: bool = False) -> None:
         name = check_file_name(file_name)
-        if shard_num is None:
-            raise ParamValueError("Parameter shard_num is None.")
+        fault = ""
         if not isinstance(shard_num, int):
-            raise ParamValueError(f"Parameter shard_num's type is not int. It is {type(shard_num).__name__}.")
-        if not 1 <= shard_num <= _MOST_SHARDS:
-            raise ParamValueError(f"Parameter shard_num's value: {shard_num} should between 1 and {_MOST_SHARDS}.")
-        if not isinstance(overwrite, bool):
-            raise ParamValueError(f"Parameter overwrite's type is not bool. It is {type(overwrite).__name__}.")
+            fault = "shard_num is None." if shard_num is None else "shard_num's type is not int."
+        elif not 1 <= shard_num <= _MOST_SHARDS:
+            fault = f"shard_num's value: {shard_num} should between 1 and {_MOST_SHARDS}."
+        elif not isinstance(overwrite, bool):
+            fault = "overwrite's type is not bool."
+        if fault:
+            raise ParamValueError(f"For 'FileWriter', Parameter {fault} Got {shard_num!r} and {overwrite!r}.")
         # All numbers have as many digits as the last, so that names sort in order of their shards.
         digits = len(str(shard_num - 1))
         names = [name] if shard_num == 1 else [f"{name}{i:0{digits}d}" for i in range(shard_num)]
@@ -195,11 +194,12 @@ class FileWriter:
             SporaxRuntimeError: there is no schema, no row fits it, or the files were committed.
         """
         if not isinstance(parallel_writer, bool):
-            raise SporaxTypeError(f"The parameter `parallel_writer` must be bool. Got {parallel_writer!r}.")
+            words = f"The parameter `parallel_writer` must be bool. Got {parallel_writer!r}."
+            raise SporaxTypeError(f"For 'write_raw_data', {words}")
         if self._parallel not in (None, parallel_writer):
             raise SporaxRuntimeError(
-                f"The parameter `parallel_writer` must be consistent during use. Got {self._parallel} and "
-                f"{parallel_writer}."
+                "For 'write_raw_data', The parameter `parallel_writer` must be consistent during use. Got "
+                f"{self._parallel} and {parallel_writer}."
             )
         # MindSpore's writer fixes the mode with the first call.
         self._parallel = parallel_writer
@@ -209,14 +209,13 @@ class FileWriter:
             if not isinstance(row, dict):
                 raise ParamTypeError(f"For 'write_raw_data', a row must be a dict, but got {type(row).__name__}.")
         if self._is_committed:
-            raise SporaxRuntimeError(
-                "Not allowed to call `write_raw_data` on flushed MindRecord files. Use 'open_for_append' to go on with a file."
-            )
+            words = "Not allowed to call `write_raw_data` on flushed MindRecord files. Use 'open_for_append' to go on."
+            raise SporaxRuntimeError(f"For 'write_raw_data', {words}")
         schema, rows = self._open(), self._fitting(raw_data)
         if not rows:
             raise SporaxRuntimeError(
-                "There is no valid data which can be written by 'write_raw_data' to mindrecord file. None of "
-                f"{len(raw_data)} rows fits the schema {schema.content()}; the log says why."
+                "For 'write_raw_data', There is no valid data which can be written by 'write_raw_data' to mindrecord file. "
+                f"None of {len(raw_data)} rows fits the schema {schema.content()}; the log says why."
             )
         count = len(self._writers)
         # Fewer rows than files: whole runs would leave the last files empty, so rows are dealt in turn.
@@ -251,9 +250,10 @@ class FileWriter:
         # The index counts as well: an old one without its file would be mixed up with the new rows.
         existing = [str(p) for path in self._paths for p in (path, index_path(path)) if p.exists()]
         if existing and not self._overwrite:
-            raise MRMOpenError(
+            words = (
                 f"Invalid file, mindrecord files already exist. Please check file path: {existing}, or set 'overwrite'."
             )
+            raise MRMOpenError(f"For 'FileWriter', {words}")
         # By default all numbers and strings are in the index.
         index_fields = tuple(self._index_fields or (field.name for field in self._schema.scalars))
         names = tuple(path.name for path in self._paths)

@@ -259,8 +259,9 @@ def _manifest_rows(where: str, path: Path, part: str) -> list[tuple[Path, list[s
         content = json.loads(line)
         for name in ("source", "usage"):
             if name not in content:
-                fault = f"Invalid manifest file, '{name}' is missing in {str(path)!r}: {line[:80]}"
-                raise SporaxRuntimeError(f"For '{where}', {fault}")
+                raise in_words(
+                    SporaxRuntimeError, where, f"Invalid manifest file, '{name}' is missing in {path}", line[:80]
+                )
         # Other annotations, such as boxes, have no name.
         names = [mark["name"] for mark in content.get("annotation", ()) if "name" in mark]
         # Usages have any case, as in MindSpore.

@@ -173,8 +173,8 @@ class ToNumber(OneToOne):
 
     def _out_of_bounds(self, text: str) -> str:
         limits = np.iinfo(self.data_type) if self.data_type.kind in "iu" else np.finfo(self.data_type)
-        range_of = f"The valid range is: [{limits.min}, {limits.max}]"
-        return f"string input {text} will be out of bounds if cast to {self.data_type}. {range_of}"
+        bounds = f"out of bounds if cast to {self.data_type}. The valid range is: [{limits.min}, {limits.max}]"
+        return f"string input {text} will be {bounds}"
 
 
 class Truncate(OneToOne):
