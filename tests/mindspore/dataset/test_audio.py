@@ -190,8 +190,27 @@ def test_encoding_and_decoding_nearly_give_the_wave_back():
         (RuntimeError, lambda: audio.MaskAlongAxis(3, 3, 0.0, 1)(np.zeros((4, 4), np.float32))),
         (RuntimeError, lambda: audio.AmplitudeToDB()(np.zeros(4))),
         (RuntimeError, lambda: audio.Gain()(np.array("a"))),
+        (RuntimeError, lambda: audio.BandBiquad(2, 100.0)),
     ],
 )
 def test_errors(error, make):
     with pytest.raises(error, match="For '"):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: audio.Gain(1e5), -np.inf),
+        (lambda: audio.Gain(-1e5), -0.0),
+        (lambda: audio.Vol(1e5, audio.GainType.DB), -1.0),
+        (lambda: audio.BassBiquad(2, 1e5), np.nan),
+        (lambda: audio.TrebleBiquad(2, 2**24), np.nan),
+        (lambda: audio.EqualizerBiquad(100, 10, 2**24), np.nan),
+        (lambda: audio.EqualizerBiquad(100, 10, -(2**24)), np.nan),
+    ],
+)
+def test_decibels_beyond_what_floats_hold_are_infinite_as_in_mindspore(make, expected):
+    with np.errstate(all="ignore"):
+        samples = make()(np.linspace(-1, -0.5, 8, dtype=np.float32))
+    np.testing.assert_array_equal(samples[2:], expected)

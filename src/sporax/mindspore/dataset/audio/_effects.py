@@ -16,7 +16,7 @@ from sporax.mindspore.dataset._arguments import argument, of, optional
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, INT32_MAX, in_words, range_error, type_error
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.audio._filters import RandomWave, WaveTransform, filtered
+from sporax.mindspore.dataset.audio._filters import RandomWave, WaveTransform, factor, filtered
 from sporax.mindspore.dataset.audio._spectra import MelSpectrogram, Spectrogram, create_dct, linear_fbanks
 from sporax.mindspore.dataset.audio.enums import (
     DensityFunction,
@@ -63,7 +63,7 @@ class Overdrive(WaveTransform):
     color: float = argument(check.number, default=20.0, low=0, high=100)
 
     def _of_wave(self, wave: Array) -> Array:
-        driven = np.clip(wave * 10 ** (self.gain / 20) + self.color / 200, -1, 1)
+        driven = np.clip(wave * factor(self.gain) + self.color / 200, -1, 1)
         steady = filtered(driven - driven**3 / 3, [1, -1], [1, -0.995], clamp=False)
         return np.clip(wave * 0.5 + steady * 0.75, -1, 1)
 
@@ -233,7 +233,7 @@ class Gain(WaveTransform):
     gain_db: float = argument(check.number, default=1.0)
 
     def _of_wave(self, wave: Array) -> Array:
-        return wave * 10 ** (self.gain_db / 20)
+        return wave * factor(self.gain_db)
 
 
 class Vol(WaveTransform):
@@ -246,8 +246,7 @@ class Vol(WaveTransform):
         kind = self.gain_type
         low = -FLOAT32_MAX if kind is GainType.DB else 0
         number = check.number("Vol", "gain", self.gain, low, open_low=kind is GainType.POWER, types=(int, float))
-        decibels = number if kind is GainType.DB else 10 * math.log10(number) if kind is GainType.POWER else 0
-        self._ratio = number if kind is GainType.AMPLITUDE else 10 ** (decibels / 20)
+        self._ratio = factor(number) if kind is GainType.DB else number ** (0.5 if kind is GainType.POWER else 1)
 
     def _of_wave(self, wave: Array) -> Array:
         return np.clip(wave * self._ratio, -1, 1)

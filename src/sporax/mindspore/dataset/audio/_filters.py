@@ -23,6 +23,12 @@ from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio.enums import ResampleMethod
 
 
+def factor(decibels: float) -> float:
+    """What multiplies an amplitude, 10 ** (`decibels` / 20); infinite, as in MindSpore, where no float is so large."""
+    with np.errstate(over="ignore"):
+        return float(np.power(10.0, decibels / 20))
+
+
 class WaveTransform(OneToOne):
     """A transform of one wave, or of what became of one."""
 
@@ -200,7 +206,7 @@ class EqualizerBiquad(_Biquad):
 
     def __init__(self, sample_rate: int, center_freq: float, gain: float, Q: float = 0.707) -> None:
         angle, alpha = self._angle(sample_rate, "central_freq", center_freq, Q)
-        level = 10 ** (check.number(self.name, "gain", gain) / 40)
+        level = np.float64(factor(check.number(self.name, "gain", gain) / 2))
         self._b = (1 + alpha * level, -2 * math.cos(angle), 1 - alpha * level)
         self._a = (1 + alpha / level, -2 * math.cos(angle), 1 - alpha / level)
 
@@ -215,7 +221,7 @@ class _Shelf(_Biquad):
         self._set(angle, alpha, check.number(self.name, "gain", gain))
 
     def _set(self, angle: float, alpha: float, gain: float) -> None:
-        level = 10 ** (gain / 40)
+        level = factor(gain / 2)
         slope = 2 * math.sqrt(level) * alpha
         turn, plus, minus = self._sign * math.cos(angle), level + 1, level - 1
         self._b = (
@@ -257,7 +263,7 @@ class DeemphBiquad(_Shelf):
             words = f"Argument sample_rate should be 44100 or 48000, but got {sample_rate}."
             raise in_words(SporaxValueError, self.name, words)
         frequency, slope, gain = self._CURVES[sample_rate]
-        angle, level = 2 * math.pi * frequency / sample_rate, 10 ** (gain / 40)
+        angle, level = 2 * math.pi * frequency / sample_rate, factor(gain / 2)
         self._set(angle, math.sin(angle) / 2 * math.sqrt((level + 1 / level) * (1 / slope - 1) + 2), gain)
 
 
@@ -291,6 +297,9 @@ class BandBiquad(_Biquad):
         angle, _ = self._angle(sample_rate, "central_freq", central_freq, Q)
         width = 2 * math.pi * (central_freq / Q) / sample_rate
         a2 = math.exp(-width)
+        if not np.float32(a2):
+            words = "zero division error, 'central_freq / Q / sample_rate' got a big negative value."
+            raise in_words(SporaxRuntimeError, self.name, words)
         a1 = -4 * a2 / (1 + a2) * math.cos(angle)
         b0 = math.sqrt(1 - a1 * a1 / (4 * a2)) * (1 - a2)
         if check.boolean(self.name, "noise", noise):
