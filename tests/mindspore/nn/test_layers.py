@@ -178,3 +178,17 @@ def test_focal_loss_of_fewer_labels_reads_the_first_logits():
     logits = Tensor([[0.8, 1.4], [0.5, 0.9], [1.2, 0.9]])
     loss = nn.FocalLoss()
     assert loss(logits, Tensor([[1]], ms.int32)) == loss(logits[:1], Tensor([[1]], ms.int32))
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+@pytest.mark.parametrize("kind", [nn.BatchNorm2d, nn.SyncBatchNorm])
+def test_what_scripts_assign_to_a_batch_norm_later_changes_nothing(mode, kind):
+    # Public code does so with numbers of PyTorch's; MindSpore's operators have taken theirs by then.
+    ms.set_context(mode=mode)
+    x = ms.Tensor(np.random.default_rng(0).normal(5, 1, (8, 3, 4, 4)).astype(np.float32))
+    made = [kind(3, eps=0.5).set_train() for _ in range(2)]
+    assert made[0].momentum == pytest.approx(0.1)
+    made[1].momentum, made[1].eps = 0.97, 1e-3
+    first, second = (layer(x).asnumpy() for layer in made)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(made[1].moving_mean.asnumpy(), 0.1 * x.asnumpy().mean((0, 2, 3)), rtol=1e-5)

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
-import jax
-
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import context, nn, ops
 from sporax.mindspore.amp._scalers import DynamicLossScaleManager, LossScaleManager
@@ -23,6 +21,7 @@ from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.optim import Optimizer
 from sporax.mindspore.ops import Primitive
 from sporax.mindspore.ops._core.precision import Precision, ruled_by
+from sporax.runtime.state import ordered_trees
 
 
 @functools.cache
@@ -308,7 +307,7 @@ def _raised(value: Any) -> Any:
     def raise_one(leaf: Any) -> Any:
         return leaf.astype(dtypes.float32) if isinstance(leaf, Tensor) and leaf.dtype in dtypes.float_type else leaf
 
-    return jax.tree.map(raise_one, value, is_leaf=lambda leaf: isinstance(leaf, Tensor))
+    return ordered_trees.mapped(raise_one, value, is_leaf=lambda leaf: isinstance(leaf, Tensor))
 
 
 def _effective_level(level: str, settings: dict[str, Any]) -> str:

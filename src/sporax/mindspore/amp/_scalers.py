@@ -16,6 +16,7 @@ from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore import nn, ops
 from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.nn.loss_scale import every_finite
+from sporax.runtime.state import ordered_trees
 
 
 def all_finite(inputs: Any) -> Tensor:
@@ -36,7 +37,7 @@ def _tensors(inputs: Any) -> list[Tensor]:
 
 
 def _mapped(function: Any, inputs: Any) -> Any:
-    return jax.tree.map(function, inputs, is_leaf=lambda leaf: isinstance(leaf, Tensor))
+    return ordered_trees.mapped(function, inputs, is_leaf=lambda leaf: isinstance(leaf, Tensor))
 
 
 class LossScaler(ABC):

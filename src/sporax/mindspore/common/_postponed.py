@@ -21,6 +21,7 @@ from sporax.base.lazy_members import dataclass
 from sporax.ir.config import PlanSettings
 from sporax.runtime import program as programs
 from sporax.runtime.session import SESSION, assigned
+from sporax.runtime.state import ordered_trees
 
 BETWEEN = (
     "What is done with gradients between their computation and the optimizer (clipping, scaling, a reducer, sums) is missing "
@@ -64,7 +65,7 @@ def _saying(text: str) -> AbstractContextManager[None]:
 
 def run(program: programs.Program, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
     """Run a program. If it computes gradients and updates nothing, it is not planned yet and gives zeros."""
-    leaves, tree = jax.tree.flatten((args, kwargs))
+    leaves, tree = ordered_trees.flatten((args, kwargs))
     positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
 
     def call(arrays: list[Any]) -> object:
@@ -78,7 +79,7 @@ def run(program: programs.Program, args: tuple[Any, ...], kwargs: dict[str, obje
     updates = any(getattr(variable, "requires_grad", False) for variable in found.written)
     if updates or not found.frame.trains:
         return program(*args, **kwargs)
-    result = jax.tree.map(
+    result = ordered_trees.mapped(
         lambda leaf: jnp.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array) else leaf, found.result
     )
     SESSION.postponed[:] = [entry for entry in SESSION.postponed if not entry.taken]

@@ -28,7 +28,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, with_values
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.ranks import ReverseModeNeeded, forward_mode_refused, initial_broadcast, local_ranks
-from sporax.runtime.state import frames
+from sporax.runtime.state import frames, ordered_trees
 
 
 class Call:
@@ -141,7 +141,7 @@ _ARRAY = object()
 def take_apart(result: Any) -> tuple[list[jax.Array], Structure]:
     """The arrays of a result, and the rest of it."""
     # Tensors are pytree nodes themselves, but here a Tensor is one leaf.
-    leaves, tree = jax.tree.flatten(result, is_leaf=lambda leaf: isinstance(leaf, Tensor))
+    leaves, tree = ordered_trees.flatten(result, is_leaf=lambda leaf: isinstance(leaf, Tensor))
     arrays = [
         leaf.array if isinstance(leaf, Tensor) else leaf for leaf in leaves if isinstance(leaf, Tensor | jax.Array)
     ]

@@ -22,7 +22,7 @@ import jax
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.runtime.state import frames
+from sporax.runtime.state import frames, ordered_trees
 
 Hook = Callable[..., Any]
 
@@ -39,7 +39,7 @@ def watched(
         on_gradient: takes and returns the gradients of all arrays.
         on_forward: called when a gradient of this value will be taken.
     """
-    leaves, tree = jax.tree.flatten(value)
+    leaves, tree = ordered_trees.flatten(value)
     positions = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
 
     @jax.custom_vjp

@@ -113,17 +113,6 @@ def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class _InOrder(dict[Any, Any]):
-    """A dict among the results of a program. JAX sorts the keys of dicts, so this one is registered as a node."""
-
-
-def _plain_dict(keys: tuple[Any, ...], values: Any) -> Any:
-    # Users get a dict, not a class of ours.
-    return dict(zip(keys, values, strict=True))
-
-
-jax.tree_util.register_pytree_node(_InOrder, lambda entries: (tuple(entries.values()), tuple(entries)), _plain_dict)
-
 _READ_AS_TUPLE = (map, zip, enumerate, range)
 _READ_AS_LIST = (filter, types.GeneratorType)
 
@@ -136,7 +125,7 @@ def _result(value: Any) -> Any:
     if kind is list or kind in _READ_AS_LIST:
         return list(map(_result, value))
     if kind is dict:
-        return _InOrder((key, _result(entry)) for key, entry in value.items())
+        return {key: _result(entry) for key, entry in value.items()}
     return jax.tree.map(lambda leaf: wrap(leaf.array) if isinstance(leaf, Parameter) else leaf, value)
 
 

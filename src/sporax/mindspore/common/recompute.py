@@ -19,7 +19,7 @@ from sporax.lowering import marks as trace_marks
 from sporax.lowering.marks import new_tag, offload_scope
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.runtime.state import frames
+from sporax.runtime.state import frames, ordered_trees
 
 SETTINGS = ("mp_comm_recompute", "parallel_optimizer_comm_recompute", "recompute_slice_activation", "output_recompute")
 """What can be said of a recomputed Cell."""
@@ -111,7 +111,7 @@ def _tagged(
     # Then the result is computed again, too, and needs no mark.
     if settings["output_recompute"]:
         return result
-    leaves, tree = jax.tree.flatten(result, is_leaf=lambda leaf: isinstance(leaf, Tensor))
+    leaves, tree = ordered_trees.flatten(result, is_leaf=lambda leaf: isinstance(leaf, Tensor))
     positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     for place, array in zip(
         positions, trace_marks.apply_mark([leaves[place_].array for place_ in positions], SavedMark()), strict=True
@@ -122,7 +122,7 @@ def _tagged(
 
 def _checkpointed(call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Run under `jax.checkpoint`: only inputs are kept, everything inside is computed again for the gradient."""
-    leaves, tree = jax.tree.flatten((args, kwargs))
+    leaves, tree = ordered_trees.flatten((args, kwargs))
     positions = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
     # Filled while the function is traced: these are no arrays.
     static: dict[str, Any] = {}
@@ -133,7 +133,7 @@ def _checkpointed(call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappi
         inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
         # Writes leave as outputs, so that `jax.checkpoint` sees a pure function.
         result, updates = frames.isolate(lambda: call(*inner_args, **inner_kwargs))
-        outputs, static["tree"] = jax.tree.flatten(result)
+        outputs, static["tree"] = ordered_trees.flatten(result)
         static["written"] = tuple(updates)
         return outputs, list(updates.values())
 

@@ -27,7 +27,7 @@ from sporax.mindspore.common._pullback import Structure, Updates, is_inexact, lo
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime import program as compiled
 from sporax.runtime.ranks import check_reverse
-from sporax.runtime.state import frames
+from sporax.runtime.state import frames, ordered_trees
 
 
 def is_inside_eager_code() -> bool:
@@ -64,7 +64,7 @@ class _Part:
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run it; reads and writes of variables are those of the present frame."""
         check_reverse()
-        leaves, tree = jax.tree.flatten((args, kwargs))
+        leaves, tree = ordered_trees.flatten((args, kwargs))
         positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
         arrays = [leaves[place] for place in positions]
         if any(_integer_gradients.find(array) is not None for array in arrays):
@@ -116,7 +116,7 @@ class _Part:
 
     def _pulled(self, chosen: Sequence[Any], of_arrays: tuple[bool, ...]) -> Callable[..., Any]:
         def pulled(args: Any, kwargs: Any, cotangents: Sequence[Tensor]) -> list[Tensor]:
-            leaves, tree = jax.tree.flatten((args, kwargs))
+            leaves, tree = ordered_trees.flatten((args, kwargs))
             positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
             positions = [place for place, wanted in zip(positions, of_arrays, strict=True) if wanted]
 

@@ -160,8 +160,8 @@ def check_step() -> None:
     """
     config = snapshot()
     here = config.device_num if plans_only() else world.num_ranks_here()
-    check_supported(config, max(world_size(), min(here, jax.local_device_count())))
     _check_devices_by_rank(config)
+    check_supported(config, max(world_size(), min(here, jax.local_device_count())))
 
 
 def _check_devices_by_rank(config: ParallelConfig) -> None:
@@ -185,7 +185,7 @@ def _check_devices_by_rank(config: ParallelConfig) -> None:
         )
     if jax.process_count() > 1 or own == 1 or dry_run.active():
         return
-    if gives_device_num():
+    if gives_device_num() and (mode == ParallelMode.DATA_PARALLEL or config.device_num == 1):
         if mode == ParallelMode.DATA_PARALLEL and config.device_num == 1:
             warnings.warn(
                 f"For 'set_auto_parallel_context', 'device_num' is 1, so one of the {own} devices of this process does all the "

@@ -45,7 +45,7 @@ from sporax.mindspore.ops._core.operator import Primitive
 from sporax.mindspore.ops._core.precision import Precision, ruled_by
 from sporax.mindspore.ops._core.sharded_call import parameters_by_plan, sharded_call
 from sporax.runtime import program as programs, ranks as between_ranks
-from sporax.runtime.state import frames
+from sporax.runtime.state import frames, ordered_trees
 
 _PLAIN = (bool, int, float, str, type(None), DType)
 
@@ -531,7 +531,7 @@ def _cast_floats(value: Any, dtype: DType) -> Any:
             return leaf.astype(dtype)
         return leaf
 
-    return jax.tree.map(cast, value, is_leaf=lambda leaf: isinstance(leaf, Tensor))
+    return ordered_trees.mapped(cast, value, is_leaf=lambda leaf: isinstance(leaf, Tensor))
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(setting,))

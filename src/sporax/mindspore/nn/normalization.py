@@ -207,13 +207,14 @@ class _BatchNorm(Cell):
         dtype: element type of the Parameters.
 
     Attributes:
+        momentum: share of the new statistics, as MindSpore's attribute; `bn_train` and `bn_infer` have it.
         bn_train, bn_infer: primitives that can have a strategy, used while training and otherwise.
 
     Raises:
         SporaxValueError: `num_features` below 1, `momentum` outside [0, 1], input of another rank or channel count.
     """
 
-    _in_repr = "num_features eps momentum"
+    _in_repr = "num_features eps momentum=_share"
     ranks: tuple[int, ...] = ()
 
     def __init__(
@@ -234,10 +235,12 @@ class _BatchNorm(Cell):
         name = type(self).__name__
         argument.one_of(name, "data_format", data_format, ("NCHW", "NHWC"))
         self.num_features = argument.positive_int(name, "num_features", num_features)
-        self.eps = argument.number(name, "eps", eps)
-        self.momentum = argument.number(name, "momentum", momentum)
-        if not 0 <= self.momentum <= 1:
+        # MindSpore's operators take both now; scripts that assign other numbers later change nothing.
+        self._eps = self.eps = argument.number(name, "eps", eps)
+        self._share = argument.number(name, "momentum", momentum)
+        if not 0 <= momentum <= 1:
             raise SporaxValueError.must(name, "the 'momentum'", "be a number in range [0, 1]", momentum)
+        self.momentum = 1.0 - momentum
         self.use_batch_statistics = argument.one_of(
             name, "use_batch_statistics", use_batch_statistics, (True, False, None)
         )
@@ -251,8 +254,8 @@ class _BatchNorm(Cell):
         self.moving_variance = statistic(moving_var_init, "variance", False)
         self.gamma = statistic(gamma_init, "gamma", affine)
         self.beta = statistic(beta_init, "beta", affine)
-        self.bn_train = ops.BatchNorm(True, self.eps, 1 - self.momentum, data_format)
-        self.bn_infer = ops.BatchNorm(False, self.eps, 1 - self.momentum, data_format)
+        self.bn_train = ops.BatchNorm(True, self.eps, self.momentum, data_format)
+        self.bn_infer = ops.BatchNorm(False, self.eps, self.momentum, data_format)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` with the channels in dim 1 (last for NHWC)."""
@@ -264,17 +267,17 @@ class _BatchNorm(Cell):
         if argument.configured(primitive):
             return primitive(x, self.gamma, self.beta, self.moving_mean, self.moving_variance)[0]
         if not by_batch:
-            return batch_norm_eval(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, channel, self.eps)
+            return batch_norm_eval(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, channel, self._eps)
         result, mean, variance = self._by_batch(x, channel)
-        momentum = self.momentum
         for moving, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
             # Statistics are no part of the loss.
-            ops.assign(moving, ops.stop_gradient(momentum * moving + (1 - momentum) * now.astype(moving.dtype)))
+            following = self._share * moving + (1 - self._share) * now.astype(moving.dtype)
+            ops.assign(moving, ops.stop_gradient(following))
         return result
 
     def _by_batch(self, x: Tensor, channel: int) -> tuple[Tensor, Tensor, Tensor]:
         """The batch normalised by its own statistics, and these: mean and unbiased variance of each channel."""
-        return normalized_by_batch(x, self.gamma, self.beta, channel, self.eps)
+        return normalized_by_batch(x, self.gamma, self.beta, channel, self._eps)
 
 
 class BatchNorm1d(_BatchNorm):
@@ -335,7 +338,7 @@ class SyncBatchNorm(_BatchNorm):
         self.process_groups = _checked_groups(process_groups)
 
     def _by_batch(self, x: Tensor, channel: int) -> tuple[Tensor, Tensor, Tensor]:
-        return normalized_by_batch(x, self.gamma, self.beta, channel, self.eps, self._group())
+        return normalized_by_batch(x, self.gamma, self.beta, channel, self._eps, self._group())
 
     def _group(self) -> Group:
         """The ranks this one shares statistics with."""

@@ -45,7 +45,7 @@ from sporax.runtime.program.variant import (
 from sporax.runtime.program.variants import described, discovered, new_variant
 from sporax.runtime.ranks import joint_arrays, local_ranks
 from sporax.runtime.session import SESSION
-from sporax.runtime.state import frames, trace_constants
+from sporax.runtime.state import frames, ordered_trees, trace_constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Program:
 
     def variables(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], bool]:
         """The variables that a call reads or writes, without compiling it; and whether it uses tracers that are no arguments."""
-        leaves, tree = jax.tree.flatten((args, kwargs))
+        leaves, tree = ordered_trees.flatten((args, kwargs))
         signature = sign(leaves, tree, self.name)
         found = self._found.get(signature)
         if found is not None and found.fresh():
@@ -256,7 +256,7 @@ class Program:
         """The variant for these arguments, made now where there is none, and the arrays among them."""
         if self.needed is not None:
             raise self.needed
-        leaves, tree = jax.tree.flatten((args, kwargs))
+        leaves, tree = ordered_trees.flatten((args, kwargs))
         arrays = list(filter(is_array, leaves))
         # Remembered first: a loop that changes shapes now and then still has its usual case here.
         variant = self._recent = self._variant(sign(leaves, tree, self.name), arrays)

@@ -24,7 +24,7 @@ from sporax.runtime import world
 from sporax.runtime.process import compilation_cache, dry_run, step_verification
 from sporax.runtime.ranks import joint_arrays, local_ranks
 from sporax.runtime.session import SESSION
-from sporax.runtime.state import frames
+from sporax.runtime.state import frames, ordered_trees
 from sporax.runtime.storage.variables import InMemory, VariableStorage
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def assembled(variant: Variant, outputs: list[jax.Array]) -> Any:
 
 def note_results(variant: Variant, result: Any) -> list[Any]:
     """Note the structure of a function's result; gives its leaves."""
-    leaves, variant.out_tree = jax.tree.flatten(result)
+    leaves, variant.out_tree = ordered_trees.flatten(result)
     variant.out_leaves = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
     return leaves
 

@@ -25,6 +25,7 @@ from sporax.ir import FIXED, HasLayout, OperatorMark, Shardings, Side, next_numb
 from sporax.lowering import marks as trace_marks
 from sporax.mindspore.common import _integer_gradients
 from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.runtime.state import ordered_trees
 
 if TYPE_CHECKING:  # they call marks
     from sporax.mindspore.ops._core.operator import Operator
@@ -231,7 +232,7 @@ def between_marks(
     kwargs = dict(zip(kwargs, values, strict=True))
     # Run between both marks: operators that compute something else under a mark look at it here.
     result = operator.run_between_marks(args, kwargs, constants, marks)
-    outputs, structure = jax.tree.flatten(result, is_leaf=_is_tensor)
+    outputs, structure = ordered_trees.flatten(result, is_leaf=_is_tensor)
     results = [output.array for output in outputs]
     # The same mark with another side, so that a plan finds the pair by its number.
     arrays = trace_marks.apply_mark(results, replace(entrance, side=Side.OUT))

@@ -22,7 +22,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.base.lazy_members import dataclass
 from sporax.runtime.ranks import Arrays, Axis, Collective, Saved, collectives, from_root, groups, refused
 from sporax.runtime.session import SESSION, assigned
-from sporax.runtime.state import frames
+from sporax.runtime.state import frames, ordered_trees
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def run_placed(
             "PYNATIVE_MODE."
         )
     frames.note_tag(collectives.PLACED)
-    leaves, tree = jax.tree.flatten((args, kwargs))
+    leaves, tree = ordered_trees.flatten((args, kwargs))
     # Static values stay outside: a collective takes and returns arrays only.
     positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
     static: dict[str, Any] = {}
@@ -139,7 +139,7 @@ def run_placed(
         inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
         with _computed_by(owner):
             result, updates = frames.isolate(lambda: call(*inner_args, **inner_kwargs))
-        outputs, static["tree"] = jax.tree.flatten(result)
+        outputs, static["tree"] = ordered_trees.flatten(result)
         static["written"] = tuple(updates)
         return (*map(jnp.asarray, outputs), *updates.values())
 

@@ -35,7 +35,7 @@ from sporax.mindspore.ops._core.marking import (
     strategy_form as strategy_form,  # modules import it from here
 )
 from sporax.mindspore.ops._core.parameters import known_ints, static
-from sporax.runtime.state import frames
+from sporax.runtime.state import frames, ordered_trees
 
 if TYPE_CHECKING:
     from sporax.mindspore.ops._core.operator import Operator
@@ -47,7 +47,7 @@ def on_host(
     """``run(args, kwargs, constants)`` on the host; Tensors come from, and go back to, device memory."""
     # A step with work of the host is compiled in another way.
     frames.note_tag("host")
-    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Tensor))
+    leaves, tree = ordered_trees.flatten((args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Tensor))
     positions = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     # Written while `inside` is traced, as JAX returns flat results.
     shape: dict[str, Any] = {}
@@ -57,7 +57,7 @@ def on_host(
         for place, array in zip(positions, arrays, strict=True):
             leaves[place] = wrap(array)
         inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
-        results, shape["tree"] = jax.tree.flatten(
+        results, shape["tree"] = ordered_trees.flatten(
             run(inner_args, inner_kwargs, constants), is_leaf=lambda leaf: isinstance(leaf, Tensor)
         )
         return [result.array for result in results]
