@@ -84,8 +84,10 @@ docs: $(BIN)/.ready ## Write the generated pages of docs/
 	$(BIN)/python tools/make_rule_docs.py
 	$(BIN)/sporax k8s manifests --output deploy --packages
 
-$(BIN)/.site-ready: $(BIN)/.ready
-	@# The packages alone: installing Sporax again would pull it away from what `make --jobs` runs at the same time.
+$(BIN)/.site-ready: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# Sporax itself where it is not there yet: installing it again would pull it away from what `make --jobs` runs at the same time.
+	$(BIN)/python -c 'import sporax' 2>/dev/null || $(BIN)/pip install --quiet --editable .
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' \
 		| $(BIN)/pip install --quiet --requirement /dev/stdin
 	@touch $@

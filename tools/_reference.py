@@ -13,13 +13,16 @@ from collections.abc import Iterator
 
 MODULES = {
     "sporax": "Plans for JAX programs, and the state of JAX programs in sharded files.",
+    "sporax.mindspore": "Tensors, Parameters, contexts, gradients and compiled functions; `Model` and checkpoints are here, too.",
     "sporax.mindspore.nn": "Layers, losses, optimizers and training steps.",
+    "sporax.mindspore.ops": "Operators and functions. [Operators](../operators.md) says of which rules of sharding are known.",
+    "sporax.mindspore.mint": "Functions with the arguments of PyTorch's.",
     "sporax.mindspore.train": "`Model`, callbacks, metrics and checkpoints.",
     "sporax.mindspore.parallel": "Strategies, layouts, automatic parallelism, plans, and conversion of checkpoints.",
     "sporax.mindspore.communication": "Ranks and groups.",
     "sporax.mindspore.amp": "Mixed precision and loss scales.",
 }
-"""Modules whose public names have entries, and what they hold. `docs/operators.md` lists operators."""
+"""Modules whose public names have entries, and what they hold."""
 _SECTION = re.compile(
     r"^(Args|Arguments|Attributes|Returns|Yields|Raises|Example|Examples|Inputs|Outputs|Note|Notes):$"
 )

@@ -104,7 +104,9 @@ def close_the_doors() -> None:
         preset(dataset.Dataset, one_worker, name)
     preset(nn.Dropout, keep_all)
     for place in ("mindspore.dataset.vision", "mindspore.dataset.vision.c_transforms"):
-        with contextlib.suppress(ModuleNotFoundError):  # the wheel has no older one, and Sporax imports it when it is asked for
+        with contextlib.suppress(
+            ModuleNotFoundError
+        ):  # the wheel has no older one, and Sporax imports it when it is asked for
             module = importlib.import_module(place)
             for name, fixed in FIXED.items():
                 setattr(module, name, fixed)

@@ -282,9 +282,10 @@ def test_what_ranks_could_not_do_as_one_program_is_an_error(ranks, mode):
 
 def test_settings_that_would_leave_devices_idle(ranks):
     ms.set_context(mode=ms.GRAPH_MODE)
-    ms.set_auto_parallel_context(parallel_mode="hybrid_parallel")
-    with pytest.raises(RuntimeError, match="this process has 8 devices"):
-        step_of(Small())(X, Y)
+    for settings in ({}, {"device_num": 8}):
+        ms.set_auto_parallel_context(parallel_mode="hybrid_parallel", **settings)
+        with pytest.raises(RuntimeError, match="this process has 8 devices: start `sporax run --worker_num 8`"):
+            step_of(Small())(X, Y)
     ms.set_auto_parallel_context(parallel_mode="data_parallel", device_num=1)
     with pytest.warns(UserWarning, match="one of the 8 devices"):
         step_of(Small())(X, Y)

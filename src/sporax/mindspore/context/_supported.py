@@ -160,7 +160,12 @@ def check_step() -> None:
     """
     config = snapshot()
     here = config.device_num if plans_only() else world.num_ranks_here()
-    _check_devices_by_rank(config)
+    if config.parallel_mode == ParallelMode.STAND_ALONE:
+        _note_single_device()
+    elif not config.in_global_view:
+        _check_devices_by_rank(config)
+    elif config.device_num == 1 and not gives_device_num():
+        note_not_joined(f"'parallel_mode' {config.parallel_mode}")
     check_supported(config, max(world_size(), min(here, jax.local_device_count())))
 
 
@@ -171,13 +176,6 @@ def _check_devices_by_rank(config: ParallelConfig) -> None:
         SporaxRuntimeError: see there.
     """
     own, mode = jax.local_device_count(), config.parallel_mode
-    if mode == ParallelMode.STAND_ALONE:
-        _note_single_device()
-        return
-    if config.in_global_view:
-        if config.device_num == 1 and not gives_device_num():
-            note_not_joined(f"'parallel_mode' {mode}")
-        return
     if jax.process_count() > 1 and own > 1:
         raise SporaxRuntimeError(
             f"For 'parallel_mode' {mode}, each process of a job must have one device, but this one has {own}. Start a process "
