@@ -226,6 +226,17 @@ def the_common_part_of_lists(x):
     return found[0] + 1, found[:1]
 
 
+@case((X,), (-X,))
+def the_common_part_of_tuples(x):
+    found = ()
+    for factor in range(3):
+        found = found + (x * factor,)
+        if (x * factor).sum() > 1:
+            break
+        found += (x,)
+    return found[0] + 1, found[:1]
+
+
 @case((X,))
 def try_and_with_around(x):
     try:

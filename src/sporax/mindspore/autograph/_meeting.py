@@ -1,6 +1,6 @@
 """A tensor meets a statement that needs its value: what is rewritten for it (see the package).
 
-Lists that are longer if one way is taken than if the other is: what they have in common can be read.
+Lists and tuples that are longer if one way is taken than if the other is: what they have in common can be read.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ Parts = TypeVar("Parts")
 
 @jax.tree_util.register_pytree_node_class
 class CommonPart:
-    """The first elements of a list whose length is not known: they are read by number; whatever needs the length is refused.
+    """The first elements of a list or tuple whose length is not known: they are read by number; whatever needs the length is refused.
 
     Args:
         items: the elements that are there whichever way is taken.
@@ -135,16 +135,20 @@ class CommonPart:
 
     extend = append
 
+    def __add__(self, items: Any) -> CommonPart:
+        """The same: further elements are behind those that can be read."""
+        return self
+
     def _refuse(self, *_: Any) -> NoReturn:
         raise SporaxTypeError(self.error)
 
-    __len__ = __iter__ = __eq__ = __contains__ = __add__ = __radd__ = __setitem__ = __delitem__ = __reversed__ = _refuse
+    __len__ = __iter__ = __eq__ = __contains__ = __radd__ = __setitem__ = __delitem__ = __reversed__ = _refuse
 
 
 def shortened(where: str, what: str, one: Any, two: Any) -> Any:
-    """The structure of what two lists have in common, from theirs; None where they are no lists, or have nothing in common."""
+    """The structure of what two lists or tuples have in common, from theirs; None where they are others, or have nothing in common."""
     nodes = [tree.node_data() for tree in (one, two)]
-    if any(node is None or node[0] not in (list, CommonPart) for node in nodes):
+    if any(node is None or node[0] not in (list, tuple, CommonPart) for node in nodes):
         return None
     common = []
     for left, right in zip(one.children(), two.children(), strict=False):
