@@ -100,7 +100,7 @@ Parts = TypeVar("Parts")
 
 @jax.tree_util.register_pytree_node_class
 class CommonPart:
-    """The first elements of a list or tuple whose length is not known: they are read by number; whatever needs the length is refused.
+    """The first elements of a list or tuple of unknown length: they are read by number; whatever needs the length is refused.
 
     Args:
         items: the elements that are there whichever way is taken.
@@ -146,7 +146,7 @@ class CommonPart:
 
 
 def shortened(where: str, what: str, one: Any, two: Any) -> Any:
-    """The structure of what two lists or tuples have in common, from theirs; None where they are others, or have nothing in common."""
+    """The structure of what two lists or tuples have in common, from theirs; None where they are others, or share nothing."""
     nodes = [tree.node_data() for tree in (one, two)]
     if any(node is None or node[0] not in (list, tuple, CommonPart) for node in nodes):
         return None
