@@ -39,5 +39,5 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=summary, parents=parents, add_help=not parents)
         for action in command._actions:
             if not action.option_strings and action.choices is None:
-                action.complete = shtab.FILE  # type: ignore[attr-defined]  # shtab's way to say so
+                vars(action)["complete"] = shtab.FILE
     return parser
