@@ -92,6 +92,11 @@ class Operator:
         return self.operation.name
 
     @property
+    def sources(self) -> dict[int, int]:
+        """The operand that each result is, where every tensor is handed on by itself (`IDENTITIES`); else nothing."""
+        return dict(zip(self.results, self.operands, strict=True)) if self.name in IDENTITIES else {}
+
+    @property
     def mark(self) -> Mark | None:
         """What it says, if it is a mark."""
         return self.operation.params["mark"] if self.name == MARK else None

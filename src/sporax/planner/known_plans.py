@@ -90,8 +90,8 @@ class _TensorParallel:
     def _visit(self, operator: Operator) -> None:
         """Shard one operator, and its weight where it has one."""
         if is_identity(operator):
-            pairs = zip(operator.operands, operator.results, strict=True)
-            self.where.update({result: self.where[tensor] for tensor, result in pairs if tensor in self.where})
+            pairs = operator.sources.items()
+            self.where.update({result: self.where[tensor] for result, tensor in pairs if tensor in self.where})
             return
         rule = rule_for(operator.operation)
         known = [self.where.get(tensor) for tensor in operator.operands]

@@ -153,6 +153,5 @@ def _passes(operator: Operator) -> bool:
 def _neighbours(operator: Operator, tensor: int) -> list[int]:
     """Tensors that belong to the scores if `tensor` does: of identities its partner alone."""
     if operator.name in IDENTITIES:
-        pairs = zip(operator.operands, operator.results, strict=True)
-        return [other for pair in pairs if tensor in pair for other in pair if other != LITERAL]
+        return [other for pair in operator.sources.items() if tensor in pair for other in pair if other != LITERAL]
     return [other for other in (*operator.operands, *operator.results) if other != LITERAL]

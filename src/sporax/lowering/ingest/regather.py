@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import jax
 import jax.numpy as jnp
 
-from sporax.ir.graph import IDENTITIES, MARK, Operator
+from sporax.ir.graph import MARK, Operator
 from sporax.ir.marks import GradientMark, WeightMark
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest.ingest import Equation, Ingested
@@ -91,11 +91,8 @@ class _Rewriter:
 
     def _record_paths(self, number: int, operator: Operator) -> None:
         """Note which results of an operator of the forward pass come from a weight without work worth mentioning."""
-        if operator.name in IDENTITIES:
-            for before, after in zip(operator.operands, operator.results, strict=True):
-                if before in self.paths:
-                    self.paths[after] = self.paths[before]
-        elif operator.name in _LIGHT and operator.operands[0] in self.paths:
+        self.paths |= {after: self.paths[before] for after, before in operator.sources.items() if before in self.paths}
+        if operator.name in _LIGHT and operator.operands[0] in self.paths:
             root, through = self.paths[operator.operands[0]]
             self.paths[operator.results[0]] = (root, (*through, number))
 

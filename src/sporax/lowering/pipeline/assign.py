@@ -21,8 +21,8 @@ from sporax.ir.graph import IDENTITIES, LITERAL, MICRO_LOOP, Operator
 from sporax.ir.marks import DerivativeMark, LayoutMark, OperatorMark
 from sporax.ir.operation import TensorSpec
 from sporax.ir.pipeline_schedule import Route
-from sporax.lowering.ingest.ingest import Equation, Ingested
-from sporax.lowering.pipeline.flat import MicroStep, Phase, computed_from, invariant_tensors, part_of_identity
+from sporax.lowering.ingest.ingest import Equation
+from sporax.lowering.pipeline.flat import MicroStep, Phase, Sum, computed_from, invariant_tensors, part_of_identity
 
 StageOf = Callable[[Operator], tuple[int, int] | None]
 """Stage and segment of an operator, where something says them."""
@@ -105,11 +105,15 @@ class _Assigner:
         # Backward operators look up where forward ones are, sums where their terms are, updates where sums are.
         self._forward()
         self._backward()
-        added = self._resolve_sums()
-        self._update()
-        return Assigned(
-            self.micro, tuple(self.chunks), self.chunk_of, invariant, self.replicable, frozenset(added), self.route
-        )
+        writer = _Writer(self.micro, self.replicable, self.chunk_of)
+        additions, added = self._resolve_sums(writer)
+        entries = list(zip(graph.operators, self.micro.step.equations, self.micro.phases, self.chunks, strict=True))
+        # Additions come where the loop ends: behind all they read, before all that reads them.
+        border = next((number for number, entry in enumerate(entries) if entry[2] is Phase.UPDATE), len(entries))
+        for entry in [*entries[:border], *additions, *entries[border:]]:
+            writer.visit(*entry)
+        chunks = tuple(chunk for *_, chunk in writer.entries)
+        return Assigned(writer.micro(), chunks, self.chunk_of, invariant, self.replicable, frozenset(added), self.route)
 
     def _operators(self, phase: Phase) -> list[tuple[int, Operator]]:
         """Operators of a phase that belong somewhere."""
@@ -226,186 +230,110 @@ class _Assigner:
                 of_mark[operator.mark.number] = chunk
         return of_path, of_mark
 
-    def _update(self) -> None:
-        self._split_identities()
-        graph = self.micro.step.graph
-        for number, operator in self._operators(Phase.UPDATE):
-            if self.chunks[number] is not None:
-                continue
-            votes: dict[int, int] = {}
-            for tensor in operator.operands:
-                if tensor in self.chunk_of:
-                    chunk = self.chunk_of[tensor]
-                    votes[chunk] = max(votes.get(chunk, 0), _bytes(graph.tensors[tensor]))
-            # Ties go to the earlier chunk, so that the assignment does not depend on the order of dictionaries.
-            self._put(number, operator, min(votes, key=lambda chunk: (-votes[chunk], chunk), default=0))
-
     # --------------------------------------------------------------------------------------------------------- sums
 
-    def _resolve_sums(self) -> set[int]:
-        """Give every sum its terms per chunk; tensors that are added up over the micro batches."""
-        graph, step = self.micro.step.graph, self.micro.step
-        tensors, operators, equations = list(graph.tensors), list(graph.operators), list(step.equations)
-        phases, renamed, summed = list(self.micro.phases), dict[int, int](), set[int]()
-        early: list[tuple[Operator, Equation, Phase, int]] = []
-        late: list[tuple[Operator, Equation, Phase, int]] = []
+    def _resolve_sums(self, writer: _Writer) -> tuple[list[_Entry], set[int]]:
+        """Give every sum its terms per chunk: additions, and the tensors that are added up over the micro batches."""
+        early: list[_Entry] = []
+        late: list[_Entry] = []
+        summed: set[int] = set()
         # A term in no place depends on variables alone; the loss is in the last chunk, and most such terms are of it.
         last = len(self.route) - 1
         for micro_sum in self.micro.sums:
+            is_backward = self.micro.trains and micro_sum.adding.name == "add_any"
             by_chunk: dict[int, list[int]] = {}
             for term in micro_sum.terms:
                 by_chunk.setdefault(self.chunk_of.get(term, last), []).append(term)
             parts = []
             for chunk, terms in sorted(by_chunk.items()):
                 # Within a chunk terms are added per micro batch, before they join the sum: one accumulator per chunk.
-                chunk_sum = terms[0]
+                part, phase = terms[0], Phase.BACKWARD if is_backward else Phase.FORWARD
                 for term in terms[1:]:
-                    tensors.append(tensors[chunk_sum])
-                    subtotal = len(tensors) - 1
-                    phase = (
-                        Phase.BACKWARD if self.micro.trains and micro_sum.adding.name == "add_any" else Phase.FORWARD
-                    )
-                    early.append(
-                        (Operator(micro_sum.adding, (chunk_sum, term), (subtotal,)), micro_sum.equation, phase, chunk)
-                    )
-                    chunk_sum = subtotal
-                summed.add(chunk_sum)
-                self.chunk_of[chunk_sum] = chunk
-                parts.append((chunk, chunk_sum))
-            total = parts[0][1]
-            owner = parts[0][0]
+                    early.append(self._addition(micro_sum, (part, term), writer.another(part), phase, chunk))
+                    part = early[-1][0].results[0]
+                summed.add(part)
+                self.chunk_of[part] = chunk
+                parts.append((chunk, part))
+            owner, total = parts[0]
             for number, (_, part) in enumerate(parts[1:], 2):
                 # The last addition writes the tensor that readers know; the others write new ones.
-                if number == len(parts):
-                    subtotal = micro_sum.total
-                else:
-                    tensors.append(tensors[total])
-                    subtotal = len(tensors) - 1
-                late.append(
-                    (Operator(micro_sum.adding, (total, part), (subtotal,)), micro_sum.equation, Phase.UPDATE, owner)
-                )
-                total = subtotal
+                result = micro_sum.total if number == len(parts) else writer.another(total)
+                late.append(self._addition(micro_sum, (total, part), result, Phase.UPDATE, owner))
+                total = result
             if total != micro_sum.total:
-                renamed[micro_sum.total] = total
-        self._insert(tensors, operators, equations, phases, early, late, renamed)
-        return summed
+                writer.renamed[micro_sum.total] = total
+        return [*early, *late], summed
 
-    def _insert(
-        self,
-        tensors: list[TensorSpec],
-        operators: list[Operator],
-        equations: list[Equation],
-        phases: list[Phase],
-        early: Sequence[tuple[Operator, Equation, Phase, int]],
-        late: Sequence[tuple[Operator, Equation, Phase, int]],
-        renamed: dict[int, int],
-    ) -> None:
-        """Put additions between the loop and what comes after it."""
-
-        def now(tensor: int) -> int:
-            return renamed.get(tensor, tensor)
-
-        step = self.micro.step
-        entries = list(zip(operators, equations, phases, self.chunks, strict=True))
-        # Additions come where the loop ends: behind all they read, before all that reads them.
-        border = next((number for number, entry in enumerate(entries) if entry[2] is Phase.UPDATE), len(entries))
-        entries[border:border] = [*early, *late]
-        self.chunks = [chunk for *_, chunk in entries]
-        changed = tuple(replace(entry[0], operands=tuple(map(now, entry[0].operands))) for entry in entries)
-        graph = replace(
-            step.graph, tensors=tuple(tensors), operators=changed, outputs=tuple(map(now, step.graph.outputs))
-        )
-        rewritten = Ingested(graph, tuple(entry[1] for entry in entries), step.constants, step.literal_outputs)
-        self.micro = replace(self.micro, step=rewritten, phases=tuple(entry[2] for entry in entries), sums=())
-        for operator, _, _, chunk in (*early, *late):
-            self.chunk_of[operator.results[0]] = chunk
-
-    # ----------------------------------------------------------------------------------------------------- identities
-
-    def _split_identities(self) -> None:
-        """Marks of the update phase whose tensors are in several chunks: one mark per chunk, or none.
-
-        A gradient mark says something of each of its tensors by itself; an operator's mark says something of all together,
-        and is left out.
-        """
-        splitter = _IdentitySplitter(self)
-        for operator, equation, phase, chunk in zip(
-            self.micro.step.graph.operators, self.micro.step.equations, self.micro.phases, self.chunks, strict=True
-        ):
-            splitter.visit(operator, equation, phase, chunk)
-        self.micro, self.chunks = splitter.micro(), splitter.chunks
-        for operator, chunk in zip(splitter.operators, splitter.chunks, strict=True):
-            if chunk is not None:
-                self.chunk_of.update((tensor, chunk) for tensor in operator.results if tensor not in self.replicable)
+    def _addition(self, how: Sum, operands: tuple[int, int], result: int, phase: Phase, chunk: int) -> _Entry:
+        self.chunk_of[result] = chunk
+        return Operator(how.adding, operands, (result,)), how.equation, phase, chunk
 
 
-class _IdentitySplitter:
-    """Writes a step whose marks of the update are of one chunk each.
+_Entry = tuple[Operator, Equation, Phase, int | None]
+"""An operator with what runs for it, when it runs, and its chunk."""
+
+
+class _Writer:
+    """Writes a step whose operators of the update know their chunks, and whose marks of the update are of one chunk each.
+
+    A gradient mark says something of each of its tensors by itself; an operator's mark says something of all together, and is
+    left out where they are in several chunks.
 
     Attributes:
-        operators, equations, phases, chunks: what is written.
+        tensors, entries: what is written.
         chunk_of: by tensor the chunk that makes it, as far as that is known.
-        renamed: tensors behind marks that are left out, by what they were before.
+        renamed: tensors behind marks that are left out, and totals, by what they were before.
     """
 
-    def __init__(self, assigner: _Assigner) -> None:
-        self.before, self.replicable = assigner.micro, assigner.replicable
-        self.chunk_of = dict(assigner.chunk_of)
+    def __init__(self, micro: MicroStep, replicable: frozenset[int], chunk_of: dict[int, int]) -> None:
+        self.before, self.replicable, self.chunk_of = micro, replicable, chunk_of
+        self.tensors = list(micro.step.graph.tensors)
+        self.entries: list[_Entry] = []
         self.renamed: dict[int, int] = {}
-        self.operators: list[Operator] = []
-        self.equations: list[Equation] = []
-        self.phases: list[Phase] = []
-        self.chunks: list[int | None] = []
+
+    def another(self, tensor: int) -> int:
+        """A new tensor of the type of this one."""
+        self.tensors.append(self.tensors[tensor])
+        return len(self.tensors) - 1
 
     def visit(self, operator: Operator, equation: Equation, phase: Phase, chunk: int | None) -> None:
         """Write what takes the place of an operator."""
-        operator = replace(operator, operands=tuple(map(self.now, operator.operands)))
+        operator = replace(operator, operands=tuple(map(self._now, operator.operands)))
         if phase is not Phase.UPDATE or chunk is not None:
-            self.add(operator, equation, phase, chunk)
-        elif operator.name in IDENTITIES:
-            self.identity(operator, equation)
+            self.entries.append((operator, equation, phase, chunk))
+        elif len({self.chunk_of.get(tensor) for tensor in operator.operands}) > 1 and operator.name in IDENTITIES:
+            self._identity(operator, equation)
         else:
-            tensors = self.before.step.graph.tensors
             votes = [
-                (-_bytes(tensors[tensor]), self.chunk_of[tensor])
+                (-_bytes(self.tensors[tensor]), self.chunk_of[tensor])
                 for tensor in operator.operands
                 if tensor in self.chunk_of
             ]
-            chunk = min(votes, default=(0, 0))[1]
-            self.chunk_of.update((tensor, chunk) for tensor in operator.results if tensor not in self.replicable)
-            self.add(operator, equation, phase, None)
+            # Ties go to the earlier chunk, so that the assignment does not depend on the order of dictionaries.
+            self._put(operator, equation, min(votes, default=(0, 0))[1])
 
-    def identity(self, operator: Operator, equation: Equation) -> None:
+    def _put(self, operator: Operator, equation: Equation, chunk: int) -> None:
+        """Write an operator of the update."""
+        made = [tensor for tensor in operator.results if tensor not in self.replicable]
+        self.chunk_of.update(dict.fromkeys(made, chunk))
+        self.entries.append((operator, equation, Phase.UPDATE, chunk if made else None))
+
+    def _identity(self, operator: Operator, equation: Equation) -> None:
         """Write a mark or barrier of the update, in a part for each chunk."""
-        chunks = [self.chunk_of.get(tensor) for tensor in operator.operands]
-        if len(set(chunks)) <= 1:
-            pairs = zip(operator.results, chunks, strict=True)
-            self.chunk_of.update((tensor, chunk) for tensor, chunk in pairs if chunk is not None)
-            self.add(operator, equation, Phase.UPDATE, chunks[0])
-            return
         # Its strategy would have to hold in several chunks, whose meshes differ.
         if isinstance(operator.mark, OperatorMark | DerivativeMark):
-            pairs_of = zip(operator.results, operator.operands, strict=True)
-            self.renamed.update((result, operand) for result, operand in pairs_of if operand != LITERAL)
+            self.renamed.update((result, source) for result, source in operator.sources.items() if source != LITERAL)
             return
+        chunks = [self.chunk_of.get(tensor) for tensor in operator.operands]
         for chunk in sorted({chunk for chunk in chunks if chunk is not None}):
             positions = [number for number, other in enumerate(chunks) if other == chunk]
-            part, how = part_of_identity(operator, equation, positions)
-            self.chunk_of.update(dict.fromkeys(part.results, chunk))
-            self.add(part, how, Phase.UPDATE, chunk)
+            self._put(*part_of_identity(operator, equation, positions), chunk)
         # What is in no chunk needs no mark: every chunk computes it for itself.
         for number, other in enumerate(chunks):
             if other is None:
                 self.renamed[operator.results[number]] = operator.operands[number]
 
-    def add(self, operator: Operator, equation: Equation, phase: Phase, chunk: int | None) -> None:
-        """Write an operator."""
-        self.operators.append(operator)
-        self.equations.append(equation)
-        self.phases.append(phase)
-        self.chunks.append(chunk)
-
-    def now(self, tensor: int) -> int:
+    def _now(self, tensor: int) -> int:
         """What a tensor is called now."""
         while tensor in self.renamed:
             tensor = self.renamed[tensor]
@@ -413,11 +341,13 @@ class _IdentitySplitter:
 
     def micro(self) -> MicroStep:
         """The step that was written."""
-        step = self.before.step
-        outputs = tuple(map(self.now, step.graph.outputs))
-        graph = replace(step.graph, operators=tuple(self.operators), outputs=outputs)
-        rewritten = Ingested(graph, tuple(self.equations), step.constants, step.literal_outputs)
-        return replace(self.before, step=rewritten, phases=tuple(self.phases))
+        operators, equations, phases, _ = zip(*self.entries, strict=True)
+        graph = self.before.step.graph
+        outputs = tuple(map(self._now, graph.outputs))
+        graph = replace(graph, tensors=tuple(self.tensors), operators=operators, outputs=outputs)
+        return replace(
+            self.before, step=replace(self.before.step, graph=graph, equations=equations), phases=phases, sums=()
+        )
 
 
 def _replicable(micro: MicroStep, invariant: frozenset[int]) -> frozenset[int]:

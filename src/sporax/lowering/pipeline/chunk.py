@@ -253,9 +253,7 @@ class _Cutter:
         if tensor not in self.makers:
             return ()
         operator = self.graph.operators[self.makers[tensor]]
-        if operator.name in IDENTITIES:
-            return (operator.operands[operator.results.index(tensor)],)
-        return operator.operands
+        return (operator.sources[tensor],) if operator.sources else operator.operands
 
     def _received_in(self, tensor: int, phase: Phase, received: dict[int, Phase]) -> Phase:
         """When a tensor arrives: with the micro batch's forward pass as soon as that is where it is made."""
@@ -274,10 +272,8 @@ def waiting_on_hosts(chunk: ChunkGraph, assigned: Assigned, checkpoints_wait: bo
     step = assigned.micro.step
     waiting: set[int] = set()
     for operator, equation in zip(step.graph.operators, step.equations, strict=True):
-        if operator.name in IDENTITIES:
-            pairs = zip(operator.results, operator.operands, strict=True)
-            waiting.update(result for result, operand in pairs if operand in waiting)
-        elif equation.waits:
+        waiting.update(result for result, operand in operator.sources.items() if operand in waiting)
+        if equation.waits and not operator.sources:
             waiting.update(operator.results)
     if checkpoints_wait:
         waiting |= _read_again(chunk)
@@ -299,10 +295,8 @@ def read_on_devices(chunk: ChunkGraph) -> set[int]:
     entries = zip(chunk.step.graph.operators, chunk.step.equations, chunk.phases, strict=True)
     # Backwards, so that what reads the result of a mark is known before the mark.
     for operator, equation, phase in reversed(list(entries)):
-        if operator.name in IDENTITIES:
-            pairs = zip(operator.results, operator.operands, strict=True)
-            read.update(operand for result, operand in pairs if result in read)
-        elif phase is not Phase.UPDATE and not equation.on_host:
+        read.update(operand for result, operand in operator.sources.items() if result in read)
+        if phase is not Phase.UPDATE and not equation.on_host and not operator.sources:
             read.update(operator.operands)
     return read
 
@@ -312,11 +306,7 @@ def gathered_again(graph: OperatorGraph) -> frozenset[int]:
     source: dict[int, int] = {}
     again: set[int] = set()
     for operator in graph.operators:
-        if operator.name in IDENTITIES:
-            source.update(
-                (result, source.get(operand, operand))
-                for operand, result in zip(operator.operands, operator.results, strict=True)
-            )
+        source.update((result, source.get(operand, operand)) for result, operand in operator.sources.items())
         if isinstance(operator.mark, WeightMark):
             again.add(source[operator.results[0]])
     return frozenset(again)

@@ -21,7 +21,7 @@ from typing import Any
 
 import jax
 
-from sporax.ir.graph import IDENTITIES, LITERAL, Operator
+from sporax.ir.graph import LITERAL, Operator
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, OperatorMark, WeightMark
 from sporax.ir.operation import Operation
 from sporax.lowering.ingest.ingest import Equation, Ingested
@@ -123,20 +123,14 @@ def invariant_tensors(micro: MicroStep) -> frozenset[int]:
 
 def computed_from(micro: MicroStep, start: Set[int]) -> set[int]:
     """These tensors and what is computed of them alone, outside of what every micro batch makes for itself."""
-    reached = set(start)
+    reached = {LITERAL, *start}
     for operator in micro.step.graph.operators:
-        if operator.name in IDENTITIES:
-            results = [
-                result
-                for result, operand in zip(operator.results, operator.operands, strict=True)
-                if operand == LITERAL or operand in reached
-            ]
-        elif all(operand == LITERAL or operand in reached for operand in operator.operands):
-            results = list(operator.results)
+        if all(operand in reached for operand in operator.operands):
+            results = set(operator.results)
         else:
-            continue
-        reached.update(result for result in results if result not in micro.repeated)
-    return reached
+            results = {result for result, operand in operator.sources.items() if operand in reached}
+        reached |= results - micro.repeated
+    return reached - {LITERAL}
 
 
 def part_of_identity(operator: Operator, equation: Equation, positions: Sequence[int]) -> tuple[Operator, Equation]:

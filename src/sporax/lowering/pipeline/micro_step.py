@@ -318,8 +318,7 @@ class _Opener:
         self.starts.add(cotangent)
         for operator, _ in entries:
             if operator.name in IDENTITIES:
-                pairs = zip(operator.results, operator.operands, strict=True)
-                self.repeated.update(result for result, operand in pairs if operand == cotangent)
+                self.repeated.update(result for result, operand in operator.sources.items() if operand == cotangent)
             elif cotangent in operator.operands:
                 self.repeated.update(operator.results)
 
@@ -426,11 +425,7 @@ class _Opener:
                 )
             if not reshapes:
                 chain.append(number)
-            tensor = (
-                operator.operands[operator.results.index(tensor)]
-                if operator.name in IDENTITIES
-                else operator.operands[0]
-            )
+            tensor = operator.sources.get(tensor, operator.operands[0])
         micro_shape = shape[1:]
         here = self._raw_part(arguments[tensor], tensor, micro_shape)
         for number in reversed(chain):

@@ -464,8 +464,8 @@ class _Maker:
         if number is None:
             return False
         operator = self.graph.operators[number]
-        if operator.name in IDENTITIES:
-            return self._is_made_there(operator.operands[operator.results.index(tensor)])
+        if tensor in operator.sources:
+            return self._is_made_there(operator.sources[tensor])
         adds = operator.name in ("add", "add_any") and all(map(self._is_made_there, operator.operands))
         return adds or self.chunk.step.equations[number].on_host
 

@@ -151,8 +151,7 @@ def _worker(tensor: int, graph: OperatorGraph, producers: Mapping[int, int], con
     number = producers[tensor]
     while graph.operators[number].name in _LIGHT:
         operator = graph.operators[number]
-        place = operator.results.index(tensor) if operator.name in IDENTITIES else 0
-        before = operator.operands[place]
+        before = operator.sources.get(tensor, operator.operands[0])
         if before not in producers or len(consumers[before]) > 1:
             break
         tensor, number = before, producers[before]

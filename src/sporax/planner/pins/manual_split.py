@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.base.identity import ByIdentity
-from sporax.ir.graph import IDENTITIES, OperatorGraph, Role
+from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.marks import OperatorMark, Side
 from sporax.ir.operation import Shape
 from sporax.ir.uneven import ATTRIBUTES, PLAIN, WITH_OFFSET, ManualSplit, UnevenRows, split_of
@@ -163,11 +163,8 @@ def _source(graph: OperatorGraph, producers: Mapping[int, int], tensor: int) -> 
     # Casts and marks do not move rows, so the table behind them is the one that is split.
     while tensor in producers:
         operator = graph.operators[producers[tensor]]
-        if operator.name in IDENTITIES:
-            tensor = operator.operands[operator.results.index(tensor)]
-        elif operator.name == "convert_element_type":
-            tensor = operator.operands[0]
-        else:
+        if not operator.sources and operator.name != "convert_element_type":
             return None
+        tensor = operator.sources.get(tensor, operator.operands[0])
     roles = {argument.tensor: argument.role for argument in graph.inputs}
     return tensor if roles.get(tensor) in (Role.PARAMETER, Role.STATE) else None

@@ -137,9 +137,8 @@ class OperatorNames:
         if variable:
             return variable
         number = self.makers.get(tensor, -1)
-        while number >= 0 and is_identity(self.graph.operators[number]):
-            maker = self.graph.operators[number]
-            tensor = maker.operands[maker.results.index(tensor)]
+        while number >= 0 and (sources := self.graph.operators[number].sources):
+            tensor = sources[tensor]
             number = self.makers.get(tensor, -1)
         return self._seen_from(asked, number) if number >= 0 else "a constant"
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import jax
 import jax.numpy as jnp
 
-from sporax.ir.graph import IDENTITIES, Operator
+from sporax.ir.graph import Operator
 from sporax.ir.marks import GradientMark, OperatorMark, Side, next_number
 from sporax.ir.operation import TensorSpec
 from sporax.lowering.ingest.describe import describe
@@ -86,9 +86,8 @@ class _Marker:
                 continue
             for term in micro_sum.terms:
                 tensor = term
-                while tensor in makers and graph.operators[makers[tensor]].name in IDENTITIES:
-                    identity = graph.operators[makers[tensor]]
-                    tensor = identity.operands[identity.results.index(tensor)]
+                while tensor in makers and (sources := graph.operators[makers[tensor]].sources):
+                    tensor = sources[tensor]
                 number = makers.get(tensor)
                 if number is not None and equations[number].on_host and _adds_rows(graph.operators[number]):
                     found.append(tensor)
@@ -99,9 +98,7 @@ class _Marker:
         names = {entry.tensor: entry.name for entry in self.micro.step.graph.inputs}
         sharded: set[str] = set()
         for operator in self.micro.step.graph.operators:
-            if operator.name not in IDENTITIES:
-                continue
-            for place, (operand, result) in enumerate(zip(operator.operands, operator.results, strict=True)):
+            for place, (result, operand) in enumerate(operator.sources.items()):
                 if operand in names:
                     names[result] = names[operand]
                     if shards(operator.mark, place):

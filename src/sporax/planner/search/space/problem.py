@@ -253,7 +253,7 @@ class ProblemBuilder:
         operator = self.graph.operators[node.producer]
         if operator_rules.is_identity(operator):
             # A barrier's result comes from its operand, which may be a constant without any placement.
-            operand = operator.operands[operator.results.index(node.root)]
+            operand = operator.sources[node.root]
             origin = LITERAL if operand == LITERAL else self.decisions.origin[operand]
             return None if origin == LITERAL else (self.decisions.node_of[origin], origin)
         # The producer's own decision says where a result is made; the bundle then says where it is kept.
