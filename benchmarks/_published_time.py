@@ -8,12 +8,13 @@ A block is costed operator by operator: products and attention by arithmetic, al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from _published_memory import kept_bytes
 from _published_table import NARROW, Run
+from msgspec import structs
 from numpy.typing import NDArray
 
 from sporax.ir.device_matrix import DeviceMatrix
@@ -193,7 +194,7 @@ def _primes(number: int) -> list[int]:
 
 def work_of(run: Run) -> Work:
     """The step of a run at nominal rates."""
-    profile = replace(
+    profile = structs.replace(
         run.profile, compute_efficiency=1.0, memory_efficiency=1.0, link_efficiency=1.0, attention_efficiency=1.0
     )
     return _Step(run, profile).work()

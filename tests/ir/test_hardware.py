@@ -1,14 +1,14 @@
 """Hardware profiles: those that come with the package, and what is said of a bad file."""
 
 import json
-from dataclasses import asdict
 
 import pytest
+from msgspec import to_builtins
 
 from sporax.base.errors import SporaxValueError
 from sporax.ir.hardware import HardwareProfile, known_profiles, load_profile
 
-GOOD = asdict(load_profile("h200"))
+GOOD = to_builtins(load_profile("h200"))
 
 
 def test_the_profiles_of_the_package_can_be_read():

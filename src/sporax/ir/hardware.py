@@ -11,25 +11,40 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from sporax.base.documents import MalformedError, NotJsonError, decode
 from sporax.base.errors import SporaxTypeError, SporaxValueError, did_you_mean
-from sporax.base.lazy_members import dataclass
 
 SYMBOLIC = "symbolic"
 """Is in the place of a profile for MindSpore's published cost model, which knows no hardware."""
+_LARGEST = 1e30
+"""Largest rate, size or time in a profile: far above those of every device, and below infinity."""
+_NARROW = re.compile(r"u?(float|int)([1-8])(?![0-9])")
+"""Types of at most eight bits, which have several layouts and one rate."""
+_Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
+_Seconds = Annotated[float, Meta(ge=0, le=_LARGEST)]
+_Share = Annotated[float, Meta(gt=0, le=1)]
+if TYPE_CHECKING:
+    _Bytes = int
+else:
+    _Bytes = _Positive  # files may write bytes as 141e9
+_MAX_BYTES = 1 << 20
+"""Bytes of a profile, 1 MiB; those that come with Sporax have 2 kB."""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+Overlap = Literal["weights", "gradients", "asynchronous"]
+"""Kinds of transfers by what they may hide behind: weights gathered ahead, gradients reduced behind, collectives between products
+that are divided to be asynchronous."""
+
+
+class Link(Struct, frozen=True, forbid_unknown_fields=True):
     """One level of the network between devices.
 
     Attributes:
@@ -41,74 +56,13 @@ class Link:
     """
 
     name: str
-    group: int
-    alpha_seconds: float
-    bandwidth: float
-    axes: int = 1
-
-
-_LARGEST = 1e30
-"""Largest rate, size or time in a profile: far above those of every device, and below infinity."""
-_NARROW = re.compile(r"u?(float|int)([1-8])(?![0-9])")
-"""Types of at most eight bits, which have several layouts and one rate."""
-_Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
-_Seconds = Annotated[float, Meta(ge=0, le=_LARGEST)]
-_Share = Annotated[float, Meta(gt=0, le=1)]
-_MAX_BYTES = 1 << 20
-"""Bytes of a profile, 1 MiB; those that come with Sporax have 2 kB."""
-
-
-Overlap = Literal["weights", "gradients", "asynchronous"]
-"""Kinds of transfers by what they may hide behind: weights gathered ahead, gradients reduced behind, collectives between products
-that are divided to be asynchronous."""
-
-
-class LinkDocument(Struct, frozen=True, forbid_unknown_fields=True):
-    """A `Link` in a file."""
-
-    name: str
     group: Annotated[int, Meta(gt=0)]
     alpha_seconds: _Seconds
     bandwidth: _Positive
     axes: Annotated[int, Meta(ge=1, le=8)] = 1
 
 
-class ProfileDocument(Struct, frozen=True, forbid_unknown_fields=True):
-    """A `HardwareProfile` in a file."""
-
-    name: str
-    source: str
-    flops: dict[str, _Positive]
-    memory_bandwidth: _Positive
-    memory_bytes: _Positive
-    links: Annotated[tuple[LinkDocument, ...], Meta(min_length=1)]
-    compute_efficiency: _Share = 0.7
-    memory_efficiency: _Share = 0.7
-    link_efficiency: _Share = 1.0
-    attention: dict[str, _Share] = {}
-    attention_efficiency: _Share = 1.0
-    launch_seconds: _Seconds = 0.0
-    collective_seconds: _Seconds = 0.0
-    overlap: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    hidden: dict[Overlap, Annotated[float, Meta(ge=0, le=1)]] = {}
-    host_bandwidth: Annotated[float, Meta(ge=0, le=_LARGEST)] = 0.0
-    merged_bytes: dict[Literal["all_gather", "all_reduce", "reduce_scatter"], _Positive] = {}
-    platform: Literal["", "cpu", "gpu", "tpu"] = ""
-
-    def __post_init__(self) -> None:
-        if "default" not in self.flops:
-            raise ValueError(f"must have a rate called 'default' in 'flops', but has {sorted(self.flops)}")
-        groups = [link.group for link in self.links]
-        # Equal or falling groups would make a level that no ranks can use.
-        if groups != sorted(set(groups)):
-            raise ValueError(
-                "must have 'links' that stand innermost first, each with a larger 'group' than the one before, but has the "
-                f"groups {groups}"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class HardwareProfile:
+class HardwareProfile(Struct, frozen=True, forbid_unknown_fields=True):
     """One kind of device.
 
     Attributes:
@@ -137,22 +91,37 @@ class HardwareProfile:
 
     name: str
     source: str
-    flops: Mapping[str, float] = field(hash=False)
-    memory_bandwidth: float
-    memory_bytes: int
-    links: tuple[Link, ...]
-    compute_efficiency: float = 0.7
-    memory_efficiency: float = 0.7
-    link_efficiency: float = 1.0
-    attention: Mapping[str, float] = field(default_factory=dict, hash=False)
-    attention_efficiency: float = 1.0
-    launch_seconds: float = 0.0
-    collective_seconds: float = 0.0
-    overlap: float = 0.0
-    hidden: Mapping[str, float] = field(default_factory=dict, hash=False)
-    host_bandwidth: float = 0.0
-    merged_bytes: Mapping[str, float] = field(default_factory=dict, hash=False)
-    platform: str = ""
+    flops: Mapping[str, _Positive]
+    memory_bandwidth: _Positive
+    memory_bytes: _Bytes
+    links: Annotated[tuple[Link, ...], Meta(min_length=1)]
+    compute_efficiency: _Share = 0.7
+    memory_efficiency: _Share = 0.7
+    link_efficiency: _Share = 1.0
+    attention: Mapping[str, _Share] = {}
+    attention_efficiency: _Share = 1.0
+    launch_seconds: _Seconds = 0.0
+    collective_seconds: _Seconds = 0.0
+    overlap: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    hidden: Mapping[Overlap, Annotated[float, Meta(ge=0, le=1)]] = {}
+    host_bandwidth: Annotated[float, Meta(ge=0, le=_LARGEST)] = 0.0
+    merged_bytes: Mapping[Literal["all_gather", "all_reduce", "reduce_scatter"], _Positive] = {}
+    platform: Literal["", "cpu", "gpu", "tpu"] = ""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "memory_bytes", int(self.memory_bytes))
+        if "default" not in self.flops:
+            raise ValueError(f"must have a rate called 'default' in 'flops', but has {sorted(self.flops)}")
+        groups = [link.group for link in self.links]
+        # Equal or falling groups would make a level that no ranks can use.
+        if groups != sorted(set(groups)):
+            raise ValueError(
+                "must have 'links' that stand innermost first, each with a larger 'group' than the one before, but has the "
+                f"groups {groups}"
+            )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.memory_bandwidth, self.links))
 
     def __str__(self) -> str:
         return f"HardwareProfile({self.name}, {self.memory_bytes / 1e9:.0f} GB)"
@@ -206,7 +175,7 @@ class HardwareProfile:
 
     def to_json(self) -> str:
         """The profile as a file holds it."""
-        return json.dumps(asdict(self), indent=2)
+        return json.dumps(msgspec.to_builtins(self), indent=2)
 
     @classmethod
     def from_json(cls, text: str, where: str = "profile") -> HardwareProfile:
@@ -220,7 +189,7 @@ class HardwareProfile:
             SporaxValueError: not a JSON object, a key is missing or unknown, or a value is not as it must be.
         """
         try:
-            document = decode(text, ProfileDocument, _MAX_BYTES)
+            return decode(text, cls, _MAX_BYTES)
         except NotJsonError as problem:
             raise SporaxValueError(
                 f"For 'HardwareProfile', '{where}' must be a JSON object, but {problem.reason}."
@@ -228,14 +197,6 @@ class HardwareProfile:
         except MalformedError as problem:
             subject = f"'{problem.where}' of '{where}'" if problem.where else f"'{where}'"
             raise SporaxValueError(f"For 'HardwareProfile', {subject} {problem.reason}.") from None
-        return cls(
-            **{
-                **msgspec.structs.asdict(document),
-                "links": tuple(Link(*msgspec.structs.astuple(link)) for link in document.links),
-                # Files may write bytes as 141e9.
-                "memory_bytes": int(document.memory_bytes),
-            }
-        )
 
 
 def known_profiles() -> tuple[str, ...]:

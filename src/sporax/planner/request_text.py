@@ -9,24 +9,21 @@ known, such as a function of the user's, has no key, and the plan is made again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from sporax._version import __version__
 from sporax.ir.marks import LayoutMark, OperatorMark
 from sporax.planner.request import PlanRequest
 from sporax.planner.rules.rule_table import has_own_rules
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 _ADDRESS = " at 0x"
 """In the text of an object that has no other text than where it is in memory."""
@@ -87,8 +84,10 @@ class _Writer:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         if isinstance(value, Enum):
             return f"{kind}.{value.name}"
+        if isinstance(value, Struct):
+            return self._record(kind, value, value.__struct_fields__)
         if is_dataclass(value) and not isinstance(value, type):
-            return self._record(kind, value)
+            return self._record(kind, value, [item.name for item in fields(value)])
         if isinstance(value, Mapping):
             entries = (f"{self.text(key)}:{self.text(entry)}" for key, entry in value.items())
             return f"{{{','.join(sorted(entries))}}}"
@@ -108,15 +107,15 @@ class _Writer:
             raise _NoTextError(kind)
         return f"{kind}({text})"
 
-    def _record(self, kind: str, value: DataclassInstance) -> str:
-        """A dataclass, by its fields."""
+    def _record(self, kind: str, value: object, names: Sequence[str]) -> str:
+        """A dataclass or struct, by its fields."""
         # A class of the user's may do anything where it is called.
         if not kind.startswith("sporax."):
             raise _NoTextError(kind)
         if isinstance(value, OperatorMark | LayoutMark):
             # A count of the process tells calls apart; which it is does not matter.
             value = replace(value, number=self.numbers.setdefault(value.number, len(self.numbers)))
-        return f"{kind}({','.join(self.text(getattr(value, item.name)) for item in fields(value))})"
+        return f"{kind}({','.join(self.text(getattr(value, name)) for name in names)})"
 
     def _function(self, value: FunctionType | partial[object] | type) -> str:
         """A function or class of Sporax, whose code belongs to the version; what a function has closed over is written, too."""

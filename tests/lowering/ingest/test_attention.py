@@ -1,10 +1,9 @@
 """Attention as one operator: what is recognized, what is not, and what costs and memory make of it."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import pytest
+from msgspec import structs
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
@@ -113,13 +112,13 @@ def peak(profile, attention, length):
 @pytest.mark.parametrize("attention", [causal, library, again])
 def test_memory_grows_with_the_length_where_scores_are_not_written(attention):
     assert peak(H100, attention, 512) == pytest.approx(2 * peak(H100, attention, 256), rel=0.05)
-    written = replace(H100, attention={})
+    written = structs.replace(H100, attention={})
     assert peak(written, attention, 512) > 3.5 * peak(written, attention, 256)
     assert peak(load_profile("cpu"), attention, 512) > 3.5 * peak(load_profile("cpu"), attention, 256)
 
 
 def test_kernels_are_costed_by_their_own_rate():
-    profile = replace(H100, launch_seconds=0.0)
+    profile = structs.replace(H100, launch_seconds=0.0)
     graph = graph_of(causal, 8192)
     plan = replicated_plan(graph, ONE)
     products_forward = 4 * HEADS * 8192**2 * DEPTH / 2
@@ -128,5 +127,5 @@ def test_kernels_are_costed_by_their_own_rate():
     scores = [s for o, s in zip(graph.operators, costed.operator_seconds, strict=True) if o.operation.fused]
     assert sum(scores) == pytest.approx(expected)
     assert kernel_seconds(graph, plan, model(profile)) == pytest.approx(expected, rel=0.2)
-    written = model(replace(profile, attention={}))
+    written = model(structs.replace(profile, attention={}))
     assert cost_of(graph, plan, written).compute_seconds > 5 * costed.compute_seconds

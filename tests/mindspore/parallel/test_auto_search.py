@@ -1,11 +1,11 @@
 """Automatic parallelism on eight devices: every search's plan trains to the losses of one device."""
 
-import dataclasses
 import math
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 import sporax.mindspore as ms
 from sporax.base.errors import SporaxRuntimeError
@@ -242,7 +242,7 @@ def test_a_plan_fits_the_memory_that_there_is(alone, few_plans):
 
 
 def test_without_a_word_the_memory_is_that_of_the_hardware(few_plans, monkeypatch, tmp_path):
-    small = dataclasses.replace(load_profile("cpu"), name="small", memory_bytes=1000)
+    small = structs.replace(load_profile("cpu"), name="small", memory_bytes=1000)
     path = tmp_path / "small.json"
     path.write_text(small.to_json())
     monkeypatch.setenv("SPORAX_HARDWARE", str(path))

@@ -2,12 +2,12 @@
 
 import math
 import operator
-from dataclasses import replace
 from functools import reduce
 
 import jax
 import jax.numpy as jnp
 import pytest
+from msgspec import structs
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import Role
@@ -176,6 +176,9 @@ def test_what_fills_a_merged_collective_pays_its_start():
 
 def test_nothing_is_shared_where_somebody_has_said_what_travels_together():
     profile, mesh = load_profile("h200"), DeviceMatrix((8,))
-    for links in (link_costs(profile, mesh, merging=False), link_costs(replace(profile, merged_bytes={}), mesh)):
+    for links in (
+        link_costs(profile, mesh, merging=False),
+        link_costs(structs.replace(profile, merged_bytes={}), mesh),
+    ):
         assert links.shared_by(10) == links
         assert math.isclose(links.all_reduce((0,), (8,), 8.0), links.shared_by(10).all_reduce((0,), (8,), 8.0))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import pytest
+from msgspec import structs
 
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.device_matrix import DeviceMatrix
@@ -17,7 +18,7 @@ from sporax.planner.propagation.semi_auto import SemiAuto
 from sporax.planner.search import SearchOptions, replicated_plan, search
 
 MESH = DeviceMatrix((2, 2, 2))
-PROFILE = replace(load_profile("h200"), launch_seconds=0.0)
+PROFILE = structs.replace(load_profile("h200"), launch_seconds=0.0)
 MODEL = Roofline(PROFILE, link_costs(PROFILE, MESH))
 
 
@@ -53,8 +54,8 @@ def test_weights_and_gradients_hide_as_far_as_the_profile_says():
     plan = plan_by_propagation(graph, MESH, inputs, SemiAuto(MESH, config, frozenset()))
     cost = cost_of(graph, plan, MODEL)
     assert cost.by_overlap["gradients"] == cost.communication_seconds > 0
-    shown = kernel_seconds(graph, plan, Roofline(replace(PROFILE, hidden={}), MODEL.links))
-    hidden = kernel_seconds(graph, plan, Roofline(replace(PROFILE, hidden={"gradients": 0.5}), MODEL.links))
+    shown = kernel_seconds(graph, plan, Roofline(structs.replace(PROFILE, hidden={}), MODEL.links))
+    hidden = kernel_seconds(graph, plan, Roofline(structs.replace(PROFILE, hidden={"gradients": 0.5}), MODEL.links))
     computing = shown - cost.communication_seconds
     assert hidden == pytest.approx(computing + max(cost.communication_seconds - computing / 3, 0.0))
 
@@ -63,7 +64,7 @@ def test_rearranged_operands_move_bytes_where_the_compiler_of_the_hardware_rearr
     shapes = ((64, 64, 32), (64, 64, 32))
     straight = graph_of(lambda a, b: jnp.einsum("bik,bjk->bij", a, b.transpose(0, 1, 2)), *shapes)
     crossed = graph_of(lambda a, b: jnp.einsum("ibk,jbk->bij", a, b), *shapes)
-    on_cpus = replace(MODEL, profile=replace(PROFILE, platform="cpu"))
+    on_cpus = replace(MODEL, profile=structs.replace(PROFILE, platform="cpu"))
 
     assert kernel_seconds(crossed, replicated_plan(crossed, MESH), on_cpus) > kernel_seconds(
         straight, replicated_plan(straight, MESH), on_cpus

@@ -1,8 +1,7 @@
 """Times of operators and links."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
@@ -74,7 +73,7 @@ def test_ranks_decide_what_is_near():
 
 
 def test_collectives_of_the_backward_pass_hide_as_far_as_the_profile_says():
-    hiding = replace(H200, overlap=0.75)
+    hiding = structs.replace(H200, overlap=0.75)
 
     assert Roofline(hiding, link_costs(hiding, MESH)).late_communication == 0.25
     assert Roofline(hiding, link_costs(hiding, MESH), late_communication=1.0).late_communication == 1.0

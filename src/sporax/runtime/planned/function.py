@@ -17,6 +17,7 @@ from typing import Any, Never
 
 import jax
 from jax.sharding import AbstractMesh, Mesh
+from msgspec import structs
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, did_you_mean
 from sporax.base.progress import activity, reported
@@ -326,7 +327,7 @@ def _profile(hardware: str, overlap: float | None) -> HardwareProfile:
     # A bool is an int in Python, but never a share.
     if not isinstance(overlap, int | float) or isinstance(overlap, bool) or not 0.0 <= overlap <= 1.0:
         raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap!r}.")
-    return replace(profile, overlap=overlap)
+    return structs.replace(profile, overlap=overlap)
 
 
 def _as_found(state: FunctionState, profile: HardwareProfile, saved: Plan) -> PlanResult:
