@@ -59,6 +59,11 @@ class DeviceMatrix:
         # Frozen: the only way to normalize a field.
         object.__setattr__(self, "ranks", _compact(ranks))
 
+    @property
+    def rank_list(self) -> tuple[int, ...]:
+        """The ranks one by one."""
+        return tuple(self.ranks)
+
     def __str__(self) -> str:
         axes = ", ".join(
             f"{name}={size}" if name else str(size)

@@ -39,18 +39,18 @@ class MeshDocument(Struct, frozen=True):
 
     shape: tuple[int, ...]
     names: tuple[str, ...]
-    ranks: tuple[int, ...]
+    rank_list: tuple[int, ...] = msgspec.field(name="ranks")
 
     # Decoding checks at once what the value would refuse later, because only here the place in the document is known.
     def __post_init__(self) -> None:
-        if not self.ranks:
+        if not self.rank_list:
             raise ValueError("must have the 'ranks' of its devices, but got none")
         self.value()
 
     def value(self) -> DeviceMatrix:
         """The grid."""
         try:
-            return DeviceMatrix(self.shape, self.names, self.ranks)
+            return DeviceMatrix(self.shape, self.names, self.rank_list)
         except SporaxValueError as error:
             raise ValueError(f"cannot be what it says: {error.message.rstrip('.')}") from None
 
@@ -109,7 +109,7 @@ class StepDocument(Struct, frozen=True):
     outputs: tuple[PlacementDocument, ...]
     operators: tuple[OperatorDocument, ...]
     # The key keeps its first name in files, since files of version 1 have it.
-    settled: dict[Annotated[int, Meta(ge=0)], ReshardingDocument]
+    reshardings: dict[Annotated[int, Meta(ge=0)], ReshardingDocument] = msgspec.field(name="settled")
     """Reshardings by number of the tensor."""
     notes: tuple[str, ...]
     alltoall: bool
@@ -216,9 +216,9 @@ class Plan:
 
     def to_json(self) -> str:
         """The plan as text."""
+        document = msgspec.json.encode(msgspec.convert(self, StepDocument, from_attributes=True)).decode()
         # The version stands first, so that a reader can refuse before it reads the rest.
-        document = {"version": VERSION, **msgspec.structs.asdict(_document(self))}
-        return msgspec.json.encode(document).decode()
+        return f'{{"version":{VERSION},{document.removeprefix("{")}'
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -238,43 +238,6 @@ class Plan:
             raise SporaxValueError(f"For 'Plan.from_json', there must be a saved plan, but {reason}.") from None
 
 
-def _document(plan: Plan) -> StepDocument:
-    return StepDocument(
-        MeshDocument(plan.mesh.shape, plan.mesh.names, tuple(plan.mesh.ranks)),
-        _placements(plan.inputs),
-        _placements(plan.outputs),
-        tuple(
-            OperatorDocument(
-                operator.assignment,
-                _placements(operator.operands),
-                _placements(operator.results),
-                tuple(map(_document, operator.bodies)),
-            )
-            for operator in plan.operators
-        ),
-        {tensor: _resharding_document(resharding) for tensor, resharding in plan.reshardings.items()},
-        plan.notes,
-        plan.alltoall,
-        plan.graph,
-        plan.has_reduce_scatter,
-        plan.overwritten,
-    )
-
-
-def _resharding_document(resharding: Resharding) -> ReshardingDocument:
-    return ReshardingDocument(
-        _placement(resharding.placement), resharding.reason, resharding.in_float32, resharding.fusion, resharding.scale
-    )
-
-
-def _placement(placement: Placement) -> PlacementDocument:
-    return PlacementDocument(placement.dims, placement.partial, placement.reduction)
-
-
-def _placements(placements: tuple[Placement, ...]) -> tuple[PlacementDocument, ...]:
-    return tuple(map(_placement, placements))
-
-
 def _plan(document: StepDocument) -> Plan:
     return Plan(
         document.mesh.value(),
@@ -291,7 +254,7 @@ def _plan(document: StepDocument) -> Plan:
         ),
         {
             tensor: Resharding(entry.placement.value(), entry.reason, entry.in_float32, entry.fusion, entry.scale)
-            for tensor, entry in document.settled.items()
+            for tensor, entry in document.reshardings.items()
         },
         document.notes,
         document.alltoall,

@@ -70,21 +70,9 @@ class PlanResult:
 
     def to_json(self) -> str:
         """The result as text, without the request, which every process has."""
-        search = self.search
-        sent = (
-            None
-            if search is None
-            else _Search(
-                search.plan.to_json(),
-                search.method,
-                float(search.cost_seconds),
-                None if search.bound_seconds is None else float(search.bound_seconds),
-                bool(search.optimal),
-                search.seconds,
-                search.statistics,
-                search.unit,
-            )
-        )
+        found, sent = self.search, None
+        if found is not None:
+            sent = _Search(found.plan.to_json(), *(getattr(found, name) for name in _Search.__struct_fields__[1:]))
         return msgspec.json.encode(_Document(self.plan.to_json(), sent), enc_hook=_plain).decode()
 
     @classmethod

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from sporax.base.documents import MalformedError, decode
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
@@ -33,8 +32,8 @@ class Keys:
 
     server_public: str
     server_secret: str = field(repr=False)
-    client_public: str = ""
-    client_secret: str = field(default="", repr=False)
+    client_public: str
+    client_secret: str = field(repr=False)
 
     def listen(self, zmq_socket: Any) -> None:
         """Make a socket accept encrypted connections only."""
@@ -50,15 +49,6 @@ class Keys:
         zmq_socket.curve_secretkey = self.client_secret.encode()
 
 
-class KeysDocument(Struct, frozen=True):
-    """The four keys in a file."""
-
-    server_public: str
-    server_secret: str
-    client_public: str
-    client_secret: str
-
-
 def write_keys(directory: Path) -> None:
     """Make new keys and write them, readable by the owner alone.
 
@@ -70,8 +60,8 @@ def write_keys(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "keys.json"
     server, client = zmq.curve_keypair(), zmq.curve_keypair()
-    document = KeysDocument(*(key.decode() for key in (*server, *client)))
-    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    keys = Keys(*(key.decode() for key in (*server, *client)))
+    text = msgspec.json.format(msgspec.json.encode(keys), indent=2).decode()
     try:
         # O_EXCL: existing keys of a running job must not be replaced.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -89,8 +79,7 @@ def read_keys(directory: Path) -> Keys:
     """
     path = directory / "keys.json"
     try:
-        document = decode(path.read_bytes(), KeysDocument)
-        return Keys(*msgspec.structs.astuple(document))
+        return decode(path.read_bytes(), Keys)
     except (OSError, MalformedError) as error:
         raise SporaxValueError(
             f"For 'sporax.ps', '{path}' must be a file made by `sporax ps keys`, but got: {error}."
