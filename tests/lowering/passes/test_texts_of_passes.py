@@ -95,7 +95,7 @@ UNMARKED = ["in a", "b = sin a", "c = cos a", "d = reduce_sum b", "e = broadcast
         pytest.param(
             lambda: backward_of(new_tag().scope),
             MARKED,
-            lambda before: recompute(before).program,
+            lambda before: recompute(before)[0],
             [*UNMARKED[:5], *("f g = optimization_barrier a e", "h = cos f", "i = mul g h", "out i")],
             id="recompute",
         ),

@@ -23,7 +23,7 @@ from sporax.lowering.passes.host.row_updates import by_rows, row_update_p
 from sporax.lowering.passes.pass_tags import AUTO, BLOCKS, SAVED_IN_FILES, SAVED_ON_HOSTS, WAITING
 from sporax.lowering.passes.recompute.recompute import PlanFacts, Recomputed, recompute
 from sporax.lowering.passes.recompute.recompute_blocks import Chosen
-from sporax.lowering.passes.repeat.block_loops import in_loops, looped
+from sporax.lowering.passes.repeat.block_loops import looped
 from sporax.lowering.passes.repeat.stacked_arguments import Stacked, with_stacked_arguments
 from sporax.lowering.rewriter import flat
 
@@ -67,8 +67,8 @@ class Pass:
 
 
 def _recomputed(state: PassState) -> PassState:
-    recomputation = recompute(state.program, state.facts, state.chosen)
-    return replace(state, program=recomputation.program, calls=recomputation.calls)
+    program, calls = recompute(state.program, state.facts, state.chosen)
+    return replace(state, program=program, calls=calls)
 
 
 def _offloaded(state: PassState) -> PassState:
@@ -119,7 +119,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         frozenset((BLOCKS,)),
         "block loops: repeated blocks become one body in a loop",
-        lambda state: replace(state, program=in_loops(state.program)),
+        lambda state: replace(state, program=looped(state.program).program),
     ),
 )
 """The passes, in the order in which they run."""

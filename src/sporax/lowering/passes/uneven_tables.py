@@ -281,11 +281,12 @@ class _BlockRewriter:
 
     def _new(self, primitive: Primitive, operand: int, shape: Shape, near: Operator, **params: Any) -> int:
         """The result of one more operator."""
-        source = self.tensors[operand]
-        target = replace(source, shape=shape)
-        self.tensors.append(target)
-        result = len(self.tensors) - 1
-        operation = Operation(str(primitive.name), (source,), (target,), params)
+        self.tensors.append(replace(self.tensors[operand], shape=shape))
+        return self._made(primitive, operand, len(self.tensors) - 1, near, **params)
+
+    def _made(self, primitive: Primitive, operand: int, result: int, near: Operator, **params: Any) -> int:
+        """A tensor that one more operator makes."""
+        operation = Operation(str(primitive.name), (self.tensors[operand],), (self.tensors[result],), params)
         self._add(Operator(operation, (operand,), (result,), near.path, near.backward), Equation(primitive, params))
         return result
 
@@ -401,15 +402,8 @@ class _BlockRewriter:
                 later.append((results[-1], tensor))
         self._add(replace(operator, operands=operands, results=tuple(results)), equation)
         for rows, tensor in later:
-            self.rows[tensor] = rows
-            self._deal(rows, tensor, operator)
-
-    def _deal(self, rows: int, tensor: int, near: Operator) -> None:
-        """Make a tensor in blocks from its rows."""
-        how = self.blocked[tensor]
-        params = {"rows": how.rows.rows, "dim": how.dim}
-        operation = Operation(str(blocks_of_rows_p.name), (self.tensors[rows],), (self.tensors[tensor],), params)
-        self._add(Operator(operation, (rows,), (tensor,), near.path, near.backward), Equation(blocks_of_rows_p, params))
+            self.rows[tensor], how = rows, self.blocked[tensor]
+            self._made(blocks_of_rows_p, rows, tensor, operator, rows=how.rows.rows, dim=how.dim)
 
     def _outputs(self) -> Sequence[int]:
         """The results as they should come out."""

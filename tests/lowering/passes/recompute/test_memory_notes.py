@@ -12,7 +12,7 @@ ACTIVATION = 2 * 4 * 4
 
 def test_each_cell_has_a_line_in_the_order_of_the_forward_pass(traced):
     scopes = [f"{new_tag().scope}/fc{number}" for number in range(2)]
-    notes = recomputation_notes(recompute(traced(scopes)[0]).calls)
+    notes = recomputation_notes(recompute(traced(scopes)[0])[1])
     assert [note.split(":")[0] for note in notes] == ["recompute layer0.fc0", "recompute layer1.fc1"]
     flops = [float(re.search(r"([\d.e+]+) flops run twice", note).group(1)) for note in notes]
     assert all(count >= 2 * 2 * 4 * 4 for count in flops)  # a product of 2 x 4 and 4 x 4, and more
@@ -21,7 +21,7 @@ def test_each_cell_has_a_line_in_the_order_of_the_forward_pass(traced):
 
 
 def test_several_calls_of_a_cell_are_added_up(traced):
-    call = recompute(traced()[0]).calls[0]
+    call = recompute(traced()[0])[1][0]
     (one,), (two,) = recomputation_notes([call]), recomputation_notes([call, call])
     numbers = [[float(number) for number in re.findall(r"([\d.]+)(?: B|e?\+?\d* flops)", note)] for note in (one, two)]
     assert [2 * number for number in numbers[0]] == numbers[1]

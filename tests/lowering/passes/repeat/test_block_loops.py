@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxpr_as_fun
 
-from sporax.lowering.passes.repeat.block_loops import Run, find_runs, in_loops
+from sporax.lowering.passes.repeat.block_loops import Run, find_runs, looped
 from sporax.lowering.rewriter import flat
 
 
 def run_both(function, *args):
     """What a function gives with and without loops, and how many loops there are."""
     plain = flat(jax.make_jaxpr(function)(*args))
-    looped = in_loops(plain)
-    loops = [eqn for eqn in looped.jaxpr.eqns if eqn.primitive.name == "scan"]
+    written = looped(plain).program
+    loops = [eqn for eqn in written.jaxpr.eqns if eqn.primitive.name == "scan"]
     leaves = jax.tree.leaves(args)
-    return jaxpr_as_fun(plain)(*leaves), jaxpr_as_fun(looped)(*leaves), loops
+    return jaxpr_as_fun(plain)(*leaves), jaxpr_as_fun(written)(*leaves), loops
 
 
 def layer(x, weights):
@@ -49,9 +49,9 @@ def test_layers_of_a_forward_pass_become_one_loop():
             x = layer(x, weight)
         return x.sum()
 
-    plain, looped, loops = run_both(network, weights(5), X)
+    plain, in_loops, loops = run_both(network, weights(5), X)
     assert [eqn.params["length"] for eqn in loops] == [5]
-    np.testing.assert_allclose(looped[0], plain[0], rtol=1e-6)
+    np.testing.assert_allclose(in_loops[0], plain[0], rtol=1e-6)
 
 
 def test_a_backward_pass_takes_the_stacks_of_the_forward_pass():
@@ -62,9 +62,9 @@ def test_a_backward_pass_takes_the_stacks_of_the_forward_pass():
             x = layer(x, item)
         return x.sum()
 
-    plain, looped, loops = run_both(jax.grad(network), weights(6), X)
+    plain, in_loops, loops = run_both(jax.grad(network), weights(6), X)
     assert len(loops) == 2
-    for after, before in zip(looped, plain, strict=True):
+    for after, before in zip(in_loops, plain, strict=True):
         np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
 
 
@@ -76,9 +76,9 @@ def test_tied_weights_and_literals_that_differ():
             x = layer(x @ tied, item) * (1.0 + number)
         return x.sum()
 
-    plain, looped, loops = run_both(jax.grad(network, (0, 1)), jnp.eye(4, dtype=jnp.float32), weights(5), X)
+    plain, in_loops, loops = run_both(jax.grad(network, (0, 1)), jnp.eye(4, dtype=jnp.float32), weights(5), X)
     assert loops
-    for after, before in zip(looped, plain, strict=True):
+    for after, before in zip(in_loops, plain, strict=True):
         np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-3)
 
 
@@ -92,12 +92,12 @@ def test_layers_that_differ_stay_out():
                 x = jnp.exp(-x)
         return x
 
-    plain, looped, loops = run_both(network, weights(9), X)
+    plain, in_loops, loops = run_both(network, weights(9), X)
     assert sorted(eqn.params["length"] for eqn in loops) == [4, 4] or sorted(eqn.params["length"] for eqn in loops) == [
         4,
         5,
     ]
-    np.testing.assert_allclose(looped[0], plain[0], rtol=1e-6)
+    np.testing.assert_allclose(in_loops[0], plain[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -107,4 +107,4 @@ def test_too_few_layers_stay(count):
             x = layer(x, item)
         return x
 
-    assert not re.search("scan", str(in_loops(flat(jax.make_jaxpr(network)(weights(count), X)))))
+    assert not re.search("scan", str(looped(flat(jax.make_jaxpr(network)(weights(count), X))).program))

@@ -21,7 +21,7 @@ from sporax.ir.graph import Operator
 from sporax.ir.marks import GradientMark, OperatorMark, Side, next_number
 from sporax.ir.operation import TensorSpec
 from sporax.lowering.ingest.describe import describe
-from sporax.lowering.ingest.ingest import Equation, Ingested
+from sporax.lowering.ingest.ingest import Equation
 from sporax.lowering.marks.mark_primitive import apply_mark, mark_p
 from sporax.lowering.passes.host.row_updates import shards
 from sporax.lowering.pipeline.flat import MicroStep, Phase
@@ -48,25 +48,20 @@ class _Marker:
         if not marked:
             return self.micro
         self.tensors = list(graph.tensors)
-        operators: list[Operator] = []
-        equations: list[Equation] = []
-        phases: list[Phase] = []
+        entries: list[tuple[Operator, Equation, Phase]] = []
         new: list[int] = []
         for number, entry in enumerate(zip(graph.operators, self.micro.step.equations, self.micro.phases, strict=True)):
             operator, equation, phase = entry
             if number in marked:
                 full = self._full(operator)
-                operators.append(full)
-                equations.append(Equation(mark_p, full.operation.params))
-                phases.append(phase)
+                entries.append((full, Equation(mark_p, full.operation.params), phase))
                 new += full.results
                 operator = replace(operator, operands=(operator.operands[0], *full.results))
-            operators.append(operator)
-            equations.append(equation)
-            phases.append(phase)
-        changed = replace(graph, tensors=tuple(self.tensors), operators=tuple(operators))
-        step = Ingested(changed, tuple(equations), self.micro.step.constants, self.micro.step.literal_outputs)
-        return replace(self.micro, step=step, phases=tuple(phases), repeated=self.micro.repeated | set(new))
+            entries.append((operator, equation, phase))
+        operators, equations, phases = zip(*entries, strict=True)
+        changed = replace(graph, tensors=tuple(self.tensors), operators=operators)
+        step = replace(self.micro.step, graph=changed, equations=equations)
+        return replace(self.micro, step=step, phases=phases, repeated=self.micro.repeated | set(new))
 
     def _additions(self) -> list[int]:
         """The gradients of whole tables that the host makes of ids and rows, one for each term of a sum."""

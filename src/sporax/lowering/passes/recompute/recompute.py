@@ -75,14 +75,6 @@ class Recomputed:
 
 
 @dataclass(frozen=True, slots=True)
-class Recomputation:
-    """A program after the pass, and what the pass did."""
-
-    program: ClosedJaxpr
-    calls: tuple[Recomputed, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class PlanFacts:
     """What a plan of the program without recomputation says.
 
@@ -99,8 +91,10 @@ class PlanFacts:
     of_loop: Callable[[ClosedJaxpr, list[Entering]], PlanFacts] | None = None
 
 
-def recompute(program: ClosedJaxpr, facts: PlanFacts | None = None, chosen: Chosen | None = None) -> Recomputation:
-    """The same program, whose backward pass computes again what tags allow.
+def recompute(
+    program: ClosedJaxpr, facts: PlanFacts | None = None, chosen: Chosen | None = None
+) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
+    """The same program, whose backward pass computes again what tags allow, and what it computes again.
 
     Args:
         program: flat (`rewriter.flat`).
@@ -111,13 +105,13 @@ def recompute(program: ClosedJaxpr, facts: PlanFacts | None = None, chosen: Chos
 
     def in_loop(joined: ClosedJaxpr, entering: list[Entering]) -> ClosedJaxpr:
         known = None if facts is None or facts.of_loop is None else facts.of_loop(joined, entering)
-        inside = recompute(joined, known)
-        of_loops.extend(inside.calls)
-        return inside.program
+        inside, calls = recompute(joined, known)
+        of_loops.extend(calls)
+        return inside
 
     tagged = _Tagged(with_pairs_rewritten(program, in_loop), facts or PlanFacts(), chosen or Chosen())
     recomputer = _Recomputer(tagged)
-    return Recomputation(recomputer.run(), (*recomputer.calls, *of_loops))
+    return recomputer.run(), (*recomputer.calls, *of_loops)
 
 
 def without_saved_marks(program: ClosedJaxpr) -> ClosedJaxpr:
@@ -397,4 +391,4 @@ def _recomputed_inside(eqn: JaxprEqn) -> JaxprEqn:
     if runs_backward(eqn) or str(eqn.primitive.name) not in CONTROL:
         return eqn
     condition = eqn.params.get("cond_jaxpr")
-    return with_bodies(eqn, lambda body: body if body is condition else recompute(flat(body)).program)
+    return with_bodies(eqn, lambda body: body if body is condition else recompute(flat(body))[0])

@@ -139,7 +139,7 @@ def _savings(
     late = {var for eqn in program.jaxpr.eqns if runs_backward(eqn) for var in variables(eqn.invars)}
     for level in (level for level in Level if level is not Level.NOTHING):
         # All blocks at one level at once: one pass gives the savings of every block.
-        calls = recompute(program, facts, chosen(program, blocks, (level,) * len(blocks))).calls
+        _, calls = recompute(program, facts, chosen(program, blocks, (level,) * len(blocks)))
         for call in calls:
             if call.path is not None:
                 of_block = savings[numbers[call.path]]

@@ -121,20 +121,11 @@ class Looped:
     rows: Mapping[Atom, Row]
 
 
-def in_loops(program: ClosedJaxpr) -> ClosedJaxpr:
-    """The same program with runs of equal blocks as loops.
+def looped(program: ClosedJaxpr, stacked: Collection[Var] = ()) -> Looped:
+    """The same program with runs of equal blocks as loops, and what is known of its stacks.
 
     Args:
         program: flat.
-    """
-    return looped(program).program
-
-
-def looped(program: ClosedJaxpr, stacked: Collection[Var] = ()) -> Looped:
-    """As `in_loops`, with what is known of its stacks.
-
-    Args:
-        program: as for `in_loops`.
         stacked: arguments whose stacks will be given to the program.
     """
     known: dict[ByIdentity, Kind] = {}
