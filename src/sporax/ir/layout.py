@@ -17,7 +17,6 @@ slice and form a *redundancy group*.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -191,12 +190,6 @@ class Layout:
         )
 
     @property
-    def repeated_axes(self) -> tuple[int, ...]:
-        """Axes that shard nothing: ranks along them hold the same slice."""
-        used = {axis for axes in self.shardings for axis in axes}
-        return tuple(axis for axis in self.device_matrix.device_axes if axis not in used)
-
-    @property
     def is_replicated(self) -> bool:
         """Whether every rank holds the whole tensor."""
         return all(slices == 1 for slices in self.split)
@@ -279,16 +272,6 @@ class Layout:
             layout = layout.refined(axis, tuple(factors))
             axis += len(factors)
         return layout
-
-    def shard_further(self, dim: int, axes: Sequence[int]) -> Layout:
-        """Every slice sharded again along `dim`, by axes that repeat so far; the new sharding is the inner one.
-
-        Raises:
-            SporaxValueError: an axis is in use already.
-        """
-        shardings = list(self.shardings)
-        shardings[dim] = (*shardings[dim], *axes)
-        return dataclasses.replace(self, shardings=tuple(shardings))
 
     def _index_at(self, coordinates: tuple[int, ...]) -> tuple[int, ...]:
         shape = self.device_matrix.shape

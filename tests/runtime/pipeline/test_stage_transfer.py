@@ -37,7 +37,7 @@ def test_every_device_gets_its_slice(source, target):
     placed = jax.device_put(ARRAY, SHARDINGS[source])
     mover = DeviceTransfer(placed, SHARDINGS[source], SHARDINGS[target], Line())
     assert mover.involves_this_process
-    assert not mover.exchanges  # one process copies
+    assert not mover.rounds  # one process copies
     (moved,) = mover(placed)
     if target != "one":
         assert moved.sharding == SHARDINGS[target]

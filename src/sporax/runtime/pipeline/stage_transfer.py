@@ -141,11 +141,6 @@ class DeviceTransfer:
         """Whether this process has anything to do."""
         return self.receives or bool(self.rounds)
 
-    @property
-    def exchanges(self) -> bool:
-        """Whether other processes take part."""
-        return bool(self.rounds)
-
     def __call__(self, array: jax.Array | None) -> tuple[jax.Array | None]:
         """Bring an array; processes that do not hold any of it give None, and those that get nothing get None."""
         shards: dict[Any, jax.Array] = {}
