@@ -20,10 +20,11 @@ it is *dismissed*; a worker that was only thought dead is not, and waits for its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from sporax.ps.protocol.messages import Hold, HoldReply, Members, Options
 from sporax.ps.scheduler.journal import Journal, Peer, without
+from sporax.ps.slots.slot import ranks_at
 
 _LONGEST_MARGIN = 1024
 _STORED_CHANGES = 64  # of the past: a push that was on its way for that many changes is of no interest to anybody
@@ -124,7 +125,7 @@ class MembersState:
         if not dead:
             return False
         clock = min(dead.values())
-        others = [rank for rank in _ranks_at(self._journal.members, clock) if rank not in dead]
+        others = [rank for rank in ranks_at(self._journal.members, clock) if rank not in dead]
         if not others and not self._target():
             return False  # all have died: nothing goes on without their successors
 
@@ -135,7 +136,7 @@ class MembersState:
                 members = without(members, rank, clock)
                 self.notices.append(self._left_out(rank, clock))
             # Where no worker is left that has values of this clock, others may begin with it.
-            return members if _ranks_at(members, clock) else self._with_target(clock)
+            return members if ranks_at(members, clock) else self._with_target(clock)
 
         # One that is superfluous as well has no successor that could complete its last step where only some slots have it.
         self._ask(clock, change, strict=False, forced=not any(self.is_wanted(rank) for rank in dead))
@@ -152,7 +153,7 @@ class MembersState:
     def _first_waits(self, low: int) -> dict[int, int]:
         """Members from a clock on, and the first clock at which each one is."""
         members = self._journal.members
-        first = dict.fromkeys(_ranks_at(members, low), low)
+        first = dict.fromkeys(ranks_at(members, low), low)
         for entry in members:
             for rank in entry.ranks if entry.clock > low else ():
                 first.setdefault(rank, entry.clock)
@@ -212,11 +213,3 @@ class MembersState:
             self._journal.members = without(members, rank, clock)
         elif members:
             self._journal.members = [Members(0, [other for other in members[-1].ranks if other != rank])]
-
-
-def _ranks_at(members: Iterable[Members], clock: int) -> list[int]:
-    """Members at a clock."""
-    ranks: list[int] = []
-    for entry in members:
-        ranks = entry.ranks if entry.clock <= clock else ranks
-    return ranks

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sporax.ps.protocol.messages import LeaseSamples
 from sporax.ps.scheduler.journal import Journal
-from sporax.ps.slots.slot import LeaseSet
+from sporax.ps.slots.slot import has_lease, with_lease
 
 
 class SampleLeases:
@@ -36,16 +36,16 @@ class SampleLeases:
         # The first question fixes sizes for the job.
         if journal.lease_size == 0:
             journal.lease_size, journal.lease_total = message.size, message.total
-        done = LeaseSet(journal.leases_done)
+        done = journal.leases_done
         # The last lease may be shorter.
         count = -(-journal.lease_total // journal.lease_size) if journal.lease_size else 0
         lease = next((lease for lease, (rank, _) in self._lent.items() if rank == message.rank), None)
         # Returned ones first, so that the set of finished leases has few gaps.
         while lease is None and self._returned:
             returned = self._returned.pop(0)
-            lease = None if returned in done else returned
+            lease = None if has_lease(done, returned) else returned
         while lease is None and self._next < count:
-            lease = None if self._next in done else self._next
+            lease = None if has_lease(done, self._next) else self._next
             self._next += 1
         if lease is not None:
             self._lent[lease] = (message.rank, message.incarnation)
@@ -60,12 +60,10 @@ class SampleLeases:
     def finish(self, lease: int) -> bool:
         """Note that a lease's push is acknowledged; gives whether that was news."""
         self._lent.pop(lease, None)
-        done = LeaseSet(self._journal.leases_done)
         # A worker that continues another one may report a second time.
-        if lease in done:
+        if has_lease(self._journal.leases_done, lease):
             return False
-        done.add(lease)
-        self._journal.leases_done = done.ranges
+        self._journal.leases_done = with_lease(self._journal.leases_done, lease)
         return True
 
     def take_back(self, rank: int, incarnation: int) -> None:

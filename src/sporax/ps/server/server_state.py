@@ -23,7 +23,7 @@ from sporax.ps.protocol import events, messages
 from sporax.ps.protocol.wire import Frame, WireError, check_sizes
 from sporax.ps.server.follower_state import GET_VIEW
 from sporax.ps.server.synchronous_state import LeaderState, SynchronousState
-from sporax.ps.slots.slot import SlotState, check_first_values
+from sporax.ps.slots.slot import SlotState, check_first_values, has_lease, ranks_at
 
 RESEND_SECONDS = 1.0  # after which a record that was not confirmed is sent again
 _NO_PUSH = (0, 0)  # incarnation and number before the first push of a rank
@@ -168,7 +168,7 @@ class ServerState(SynchronousState):
     def _is_counted(self, lead: LeaderState, state: SlotState, lease: int) -> bool:
         """Whether a sample lease has been pushed already, what is in flight included."""
         flying = (source.lease for flight in lead.flights for source in flight.record.sources)
-        return lease in state.leases or lease in flying
+        return has_lease(state.leases, lease) or lease in flying
 
     def _last(self, lead: LeaderState, state: SlotState, rank: int) -> tuple[int, int]:
         """Incarnation and number of the last push of a rank, those in flight included."""
@@ -218,7 +218,7 @@ class ServerState(SynchronousState):
             if self.options.staleness != 0:
                 clock = state.clocks.get(pull.rank, 0)
             last = state.members[-1].ranks if state.members else []
-            ranks = state.ranks_at(max(clock, 0)) if self.options.staleness == 0 else last
+            ranks = ranks_at(state.members, max(clock, 0)) if self.options.staleness == 0 else last
             self._reply(peer[0], messages.Pulled(pull.request, slot, clock, ranks, entries), tuple(values))
 
     def _may_read(self, state: SlotState, pull: messages.Pull) -> bool:

@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from sporax.ps.protocol import events, messages
 from sporax.ps.protocol.wire import Frame
 from sporax.ps.server.follower_state import FollowerState
-from sporax.ps.slots.slot import SlotState, combined
+from sporax.ps.slots.slot import SlotState, combined, ranks_at
 
 
 class Flight(msgspec.Struct):
@@ -202,7 +202,7 @@ class SynchronousState(FollowerState):
     def _combine(self, slot: int) -> None:
         """Make the update of a clock once all its ranks have pushed."""
         lead, state = self.leads[slot], self.states[slot]
-        ranks = state.ranks_at(state.clock)
+        ranks = ranks_at(state.members, state.clock)
         # One update at a time: the next one must see the values of this one.
         if lead.flights or not ranks or any(rank not in lead.pending for rank in ranks):
             return
@@ -222,7 +222,7 @@ class SynchronousState(FollowerState):
         lead, state = self.leads[slot], self.states[slot]
         if not lead.pending or lead.flights or not self._is_decided(state, state.clock):
             return
-        ranks = state.ranks_at(state.clock)
+        ranks = ranks_at(state.members, state.clock)
         others = [
             rank for rank, part in lead.pending.items() if rank not in ranks or part.push.source.clock != state.clock
         ]

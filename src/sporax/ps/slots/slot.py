@@ -7,7 +7,7 @@ made the step and some have not, and its successor must see all of them as they 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import final
 
 import numpy as np
@@ -52,26 +52,34 @@ class Segment:
         return self.spec.size * 4 * (1 + len(self.state))
 
 
-class LeaseSet:
-    """A set of lease numbers that stays small while they are finished roughly in order."""
+Leases = list[tuple[int, int]]
+"""A set of lease numbers, as ranges: it stays small while they are finished roughly in order."""
 
-    def __init__(self, ranges: list[tuple[int, int]] | None = None) -> None:
-        self.ranges = list(ranges or [])
 
-    def __contains__(self, lease: int) -> bool:
-        return any(start <= lease < stop for start, stop in self.ranges)
+def has_lease(leases: Leases, lease: int) -> bool:
+    """Whether a number is in a set."""
+    return any(start <= lease < stop for start, stop in leases)
 
-    def add(self, lease: int) -> None:
-        """Add a number."""
-        # Neighbouring ranges merge, so that finishing in order keeps one range.
-        ranges = sorted([*self.ranges, (lease, lease + 1)])
-        merged: list[tuple[int, int]] = []
-        for start, stop in ranges:
-            if merged and start <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
-            else:
-                merged.append((start, stop))
-        self.ranges = merged
+
+def with_lease(leases: Leases, lease: int) -> Leases:
+    """The set with one more number."""
+    merged: Leases = []
+    # Neighbouring ranges merge, so that finishing in order keeps one range.
+    for start, stop in sorted([*leases, (lease, lease + 1)]):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        else:
+            merged.append((start, stop))
+    return merged
+
+
+def ranks_at(members: Iterable[Members], clock: int) -> list[int]:
+    """Members whose gradients make the update of a clock."""
+    ranks: list[int] = []
+    for entry in members:
+        # The last entry that has begun.
+        ranks = entry.ranks if entry.clock <= clock else ranks
+    return ranks
 
 
 class SlotState(Struct):
@@ -97,22 +105,13 @@ class SlotState(Struct):
     clock: int = 0
     clocks: dict[int, int] = field(default_factory=dict)
     last: dict[int, tuple[int, int]] = field(default_factory=dict)
-    leases: LeaseSet = field(default_factory=LeaseSet)
+    leases: Leases = field(default_factory=list)
     members: list[Members] = field(default_factory=list)
     variables: dict[int, Segment | RowTable] = field(default_factory=dict)
 
-    def ranks_at(self, clock: int) -> list[int]:
-        """Members whose gradients make the update of a clock."""
-        ranks: list[int] = []
-        for entry in self.members:
-            if entry.clock <= clock:
-                # The last entry that has begun.
-                ranks = entry.ranks
-        return ranks
-
     def counts_at(self, rank: int, clock: int) -> bool:
         """Whether a rank is a member at a clock; also where that is so long ago that it is forgotten."""
-        return rank in self.ranks_at(clock) or (bool(self.members) and clock < self.members[0].clock)
+        return rank in ranks_at(self.members, clock) or (bool(self.members) and clock < self.members[0].clock)
 
     def conflict(self, specs: Sequence[VariableSpec]) -> str:
         """Why variables of these names and sizes cannot be created here; "" if they can."""
@@ -205,7 +204,7 @@ class SlotState(Struct):
             if clock >= self.clocks.get(rank, 0):
                 self.clocks[rank] = clock + 1
             if source.lease >= 0:
-                self.leases.add(source.lease)
+                self.leases = with_lease(self.leases, source.lease)
         if record.members is not None:
             self.members = record.members
         if self.staleness == 0:
@@ -216,7 +215,7 @@ class SlotState(Struct):
 
     def _pass_over_deserted(self) -> None:
         """Go to the clock of the next members where those of the present clock have all left: no worker makes its update."""
-        if not self.ranks_at(self.clock):
+        if not ranks_at(self.members, self.clock):
             self.clock = min(
                 (entry.clock for entry in self.members if entry.ranks and entry.clock > self.clock), default=self.clock
             )
@@ -256,7 +255,7 @@ class SlotState(Struct):
             self.clock,
             dict(self.clocks),
             dict(self.last),
-            list(self.leases.ranges),
+            self.leases,
             list(self.members),
             [variable.spec for variable in self.variables.values()],
             lengths,
@@ -297,7 +296,7 @@ class SlotState(Struct):
             image.clock,
             dict(image.clocks),
             dict(image.last),
-            LeaseSet(image.leases),
+            image.leases,
             image.members,
             variables,
         )
