@@ -25,7 +25,6 @@ import re
 import runpy
 import shutil
 import sys
-import sysconfig
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -37,7 +36,7 @@ from typing import TextIO
 
 from msgspec import Struct
 
-from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
+from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError, is_of_user
 from sporax.cluster.environment import PROFILE, RESUME, VERIFY_PLAN, RankEnvironment, is_verbose
 from sporax.ir.variables import read
 
@@ -109,9 +108,6 @@ PREPARATION = "sporax.mindspore._names.alias"
 _PYTHON_NAMES = ("python", "python3")
 _FRAMES_ABOVE_SCRIPT = (__name__, "runpy", "importlib._bootstrap", "importlib._bootstrap_external")
 
-
-_NOT_THE_USERS = ("<", str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
-"""How files begin whose frames are not the user's."""
 _NOTE_OF_JAX = "JAX has removed its internal frames"
 
 
@@ -316,7 +312,7 @@ def _frames_of_user(entry: TracebackType | None) -> tuple[list[TracebackType], i
     """The frames of the user's files, and the number of all."""
     own, count = [], 0
     while entry is not None:
-        if not entry.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        if is_of_user(entry.tb_frame.f_code.co_filename):
             own.append(entry)
         entry, count = entry.tb_next, count + 1
     return own, count

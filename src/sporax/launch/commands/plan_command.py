@@ -23,7 +23,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from sporax.base import progress
-from sporax.base.errors import SporaxError, SporaxValueError
+from sporax.base.errors import SporaxError, SporaxValueError, is_of_user
 from sporax.base.units import parse_bytes
 from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, PLAN_MODES, SCHEDULE, STAGES, plan_mode
 from sporax.ir.hardware import SYMBOLIC, load_profile, profile_name
@@ -361,12 +361,7 @@ def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType
     if not isinstance(error, SporaxError):
         sys.__excepthook__(kind, error, frames)
         return
-    # The user's line, and not one of Sporax or of the standard library.
-    ours = str(Path(__file__).parents[2])
-    entries = [
-        frame for frame in traceback.extract_tb(frames) if not frame.filename.startswith((ours, sys.base_prefix, "<"))
-    ]
-    mine = [place for place in entries if "site-packages" not in place.filename]
+    mine = [frame for frame in traceback.extract_tb(frames) if is_of_user(frame.filename)]
     where = f"{os.path.relpath(mine[-1].filename)}, line {mine[-1].lineno}: " if mine else ""
     print(f"sporax plan: {where}{error}", file=sys.stderr)
 

@@ -27,20 +27,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def launch_or_execute(chosen: LaunchOptions) -> int:
     """Run the target in this process when no number of workers is given, else launch the job."""
-    if chosen.no_cache:
-        os.environ[NO_CACHE] = "1"  # ranks inherit it
-    if chosen.verbose:
-        os.environ[VERBOSE] = "1"
-    if chosen.resume:
-        os.environ[RESUME] = "1"
-    if chosen.profile:
-        os.environ[PROFILE] = os.path.abspath(chosen.profile)
-    if chosen.profile_steps:
-        os.environ[PROFILE_STEPS] = chosen.profile_steps
-    if chosen.verify_plan:
-        os.environ[VERIFY_PLAN] = "1"
-    if chosen.verify_steps:
-        os.environ[VERIFY_STEPS] = str(chosen.verify_steps)
+    flags = {NO_CACHE: chosen.no_cache, VERBOSE: chosen.verbose, RESUME: chosen.resume, VERIFY_PLAN: chosen.verify_plan}
+    values = {PROFILE_STEPS: chosen.profile_steps, VERIFY_STEPS: chosen.verify_steps}
+    folder = {PROFILE: os.path.abspath(chosen.profile)} if chosen.profile else {}
+    # Ranks inherit them.
+    os.environ.update({name: str(int(flag)) for name, flag in flags.items() if flag} | folder)
+    os.environ.update({name: str(value) for name, value in values.items() if value})
     if chosen.server_num:
         from sporax.launch.servers.ps_job import run_job  # needs the extra `ps`
 

@@ -154,24 +154,17 @@ def run_passes(passes: Sequence[Callable[[State], State]], state: State) -> Stat
     return reduce(lambda before, one: one(before), passes, state)
 
 
-def _one_stage(one: Pass) -> Pass:
-    """A pass over steps of one pipeline stage."""
+def _only(several: bool, one: Pass) -> Pass:
+    """A pass over steps of several pipeline stages alone, or of one alone."""
 
     @wraps(one)
     def passed_by(state: StepState) -> StepState:
-        return one(state) if state.settings.parallel.pipeline_stages == 1 else state
+        return one(state) if (state.settings.parallel.pipeline_stages > 1) == several else state
 
     return passed_by
 
 
-def _stages(one: Pass) -> Pass:
-    """A pass over steps of several pipeline stages."""
-
-    @wraps(one)
-    def passed_by(state: StepState) -> StepState:
-        return one(state) if state.settings.parallel.pipeline_stages > 1 else state
-
-    return passed_by
+_one_stage, _stages = partial(_only, False), partial(_only, True)
 
 
 # --------------------------------------------------------------------------------------------------------- the program

@@ -27,7 +27,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import re
 import sys
 import time
 from collections import Counter
@@ -46,12 +45,10 @@ from sporax.base.errors import SporaxNotImplementedError
 from sporax.base.lazy_members import dataclass
 from sporax.base.progress import activity, reported
 from sporax.cluster.environment import DRY_RUN_DIRECTORY, RankEnvironment
-from sporax.runtime.process.compiled_text import COLLECTIVES
+from sporax.runtime.process.compiled_text import CompiledText
 from sporax.runtime.session import SESSION, assigned
 
 MEMORY_LEVEL, COMPUTING_LEVEL = 1, 3
-# "-start" is the asynchronous form; its "-done" half is not counted.
-_COLLECTIVE = re.compile(rf" ({'|'.join(COLLECTIVES)})(?:-start)?\(")
 
 
 @dataclass
@@ -121,7 +118,8 @@ class DryRun:
             compiled = lowered.compile()
         seconds = time.perf_counter() - started
         text = compiled.as_text() or ""
-        step = CompiledStep(name, seconds, dict(Counter(_COLLECTIVE.findall(text))))
+        counts = Counter(instruction.opcode for _, instruction in CompiledText.of(text).collectives())
+        step = CompiledStep(name, seconds, dict(counts))
         memory = compiled.memory_analysis() if self.level >= MEMORY_LEVEL else None
         if memory is not None:
             step.argument_bytes, step.output_bytes = memory.argument_size_in_bytes, memory.output_size_in_bytes
