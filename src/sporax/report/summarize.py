@@ -21,7 +21,7 @@ from sporax.planner.cost.evaluate import PlanCost, cost_of, exposed_shares
 from sporax.planner.cost.model import CostModel, Roofline, is_product, multiplied
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.backend import Backend
-from sporax.planner.memory.peak import Use, backend_of, memory_over_time
+from sporax.planner.memory.peak import MemoryProfile, Use, backend_of
 from sporax.report.plan_warnings import plan_warnings
 from sporax.report.summary import Summary
 from sporax.report.view.axis_names import names_of
@@ -226,7 +226,7 @@ def _memory(graph: OperatorGraph, plan: Plan, backend: Backend, cost: PlanCost |
     inner = out.graph
     number = max(len(inner.operators), 1)
     remaining: dict[int, tuple[int, Mapping[str, int]]] = {}
-    for time, present in memory_over_time(inner, out.unfolded(plan), backend):
+    for time, present in MemoryProfile(inner, out.unfolded(plan), backend).history:
         uses = {use.value: size for use, size in present.items() if size}
         at = max(time, 0) * _MOMENTS // max(number, _MOMENTS)
         if at not in remaining or sum(uses.values()) > sum(remaining[at][1].values()):

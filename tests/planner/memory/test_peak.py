@@ -7,7 +7,7 @@ from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, sc
 
 from sporax.ir.graph import Role
 from sporax.planner.cost.model import local_bytes
-from sporax.planner.memory.peak import Use, live_ranges, memory_of, memory_over_time, memory_profile
+from sporax.planner.memory.peak import MemoryProfile, Use, live_ranges, memory_of
 from sporax.planner.memory.plain import PLAIN
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.search.space.plan_assembly import replicated_plan
@@ -54,7 +54,7 @@ def test_what_the_backward_pass_reads_is_an_activation():
     graph = training_step(16, 16, 32)
     used = whole(graph)
     assert used.by_use[Use.ACTIVATIONS] == 16 * 32 * 4
-    ranges = {life.tensor: life.use for life in live_ranges(graph, XLA_CPU)}
+    ranges = {life.number: life.use for life in live_ranges(graph, XLA_CPU)}
     assert ranges[3] is Use.ACTIVATIONS  # tanh's result, which its derivative reads
     assert ranges[8] is Use.TRANSIENTS  # the gradient
 
@@ -64,7 +64,7 @@ def test_an_updated_weight_takes_the_place_of_the_old_one():
 
     def left(step):
         """Transients when all operators have run."""
-        return memory_over_time(step, replicated_plan(step, MESH), XLA_CPU)[-1][1][Use.TRANSIENTS]
+        return MemoryProfile(step, replicated_plan(step, MESH), XLA_CPU).history[-1][1][Use.TRANSIENTS]
 
     assert left(graph) == 4  # the loss alone
     assert left(replace(graph, aliases=())) == 4 + 16 * 32 * 4  # and the new weight next to the old one
@@ -116,7 +116,7 @@ def test_operators_that_nothing_needs_take_no_memory():
     x = builder.argument(8, 8)
     builder.matmul(x, x)
     graph = builder.graph(builder.unary("tanh", x))
-    assert {life.tensor for life in live_ranges(graph, XLA_CPU)} == {x, 2}
+    assert {life.number for life in live_ranges(graph, XLA_CPU)} == {x, 2}
 
 
 def test_the_text_names_the_peak_and_its_uses():
@@ -129,9 +129,8 @@ def test_the_text_names_the_peak_and_its_uses():
 def test_a_plan_is_looked_at_once_for_its_peak_and_for_its_memory_over_time(backend):
     graph = training_step()
     plan = replicated_plan(graph, mesh_of(2))
-    profile = memory_profile(graph, plan, backend)
+    profile = MemoryProfile(graph, plan, backend)
     assert profile.memory == memory_of(graph, plan, backend)
-    assert profile.history == memory_over_time(graph, plan, backend)
     assert max(sum(uses.values()) for _, uses in profile.history) == profile.memory.peak_bytes
     assert [count for count, _ in profile.history] == sorted(count for count, _ in profile.history)
 
@@ -140,7 +139,7 @@ def test_a_plan_is_looked_at_once_for_its_peak_and_for_its_memory_over_time(back
 def test_what_is_there_at_the_peak_is_named_with_its_bytes(backend):
     """Values of equal bytes are told apart by their placement; copies in another order have the name of what they are copies of."""
     graph, mesh = layers(3), mesh_of(2, 2)
-    profile = memory_profile(graph, replicated_plan(graph, mesh), backend)
+    profile = MemoryProfile(graph, replicated_plan(graph, mesh), backend)
     at_peak = profile.at_peak
     assert sum(num_bytes for _, num_bytes in at_peak) == pytest.approx(profile.memory.peak_bytes, rel=0.02)
     for (tensor, where), num_bytes in at_peak:
@@ -150,12 +149,11 @@ def test_what_is_there_at_the_peak_is_named_with_its_bytes(backend):
 
 
 @pytest.mark.parametrize("backend", [XLA_CPU, PLAIN], ids=["cpu", "plain"])
-def test_above_a_limit_the_live_bytes_are_the_answer(backend, monkeypatch):
+def test_live_bytes_are_known_before_buffers_are_assigned(backend, monkeypatch):
     graph = training_step()
     plan = replicated_plan(graph, mesh_of(2))
-    memory = memory_profile(graph, plan, backend).memory
-    assert memory_profile(graph, plan, backend, memory.peak_bytes).memory == memory
+    memory = MemoryProfile(graph, plan, backend).memory
 
     monkeypatch.setattr("sporax.planner.memory.peak.heap_offsets", None)  # no buffers are assigned
-    live = memory_profile(graph, plan, backend, memory.held_bytes)
+    live = MemoryProfile(graph, plan, backend).live_bytes
     assert memory.held_bytes < live <= memory.peak_bytes

@@ -7,7 +7,7 @@ from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.planner.loops.inline import inline_loops
-from sporax.planner.memory.peak import backend_of, memory_of, memory_over_time
+from sporax.planner.memory.peak import MemoryProfile, backend_of, memory_of
 from sporax.planner.memory.plain import PLAIN
 from sporax.planner.memory.step_events import Timeline
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
@@ -141,7 +141,7 @@ def test_views_take_no_memory():
 def test_all_moments_are_told_and_the_peak_is_one_of_them():
     for graph in (training_step(16, 16, 32), layers(4)):
         plan = replicated_plan(graph, MESH)
-        report = memory_over_time(graph, plan, PLAIN)
+        report = MemoryProfile(graph, plan, PLAIN).history
         assert report[0][0] == -1
         assert max(sum(uses.values()) for _, uses in report) == memory_of(graph, plan, backend=PLAIN).peak_bytes
 

@@ -10,7 +10,7 @@ from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.memory.backend import combined_all_reduces
-from sporax.planner.memory.peak import memory_of, memory_over_time
+from sporax.planner.memory.peak import MemoryProfile, memory_of
 from sporax.planner.memory.step_events import Timeline
 from sporax.planner.memory.xla_cpu.instructions import Instructions
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU, copied_arguments, kernels_of
@@ -137,7 +137,7 @@ def test_arguments_that_are_read_beside_their_update_are_copied():
 def test_memory_over_time_has_one_figure_per_position():
     step = networks.mlp(LAYERS, BATCH, WIDTH)
     plan = cut(step, WHOLE, BY_BATCH)
-    report = memory_over_time(step.graph, plan, XLA_CPU)
+    report = MemoryProfile(step.graph, plan, XLA_CPU).history
 
     positions = [position for position, _ in report]
     assert positions == sorted({*positions})

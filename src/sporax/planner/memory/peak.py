@@ -16,7 +16,6 @@ Not modelled: workspace inside kernels, and rematerialization by the compiler.
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -70,16 +69,16 @@ _ROLES = {Role.PARAMETER: Use.PARAMETERS, Role.STATE: Use.STATE, Role.DATA: Use.
 
 @dataclass(frozen=True, slots=True)
 class LiveRange:
-    """One tensor that takes memory.
+    """A tensor, or an array of the compiled program, that takes memory.
 
     Attributes:
-        tensor: its number.
+        number: of it.
         begin, end: ticks between which it is there, `end` included; -1 is before the first operator. When so many
-            operators have run, twice as many ticks have passed.
+            operators, or kernels, have run, twice as many ticks have passed.
         use: what for.
     """
 
-    tensor: int
+    number: int
     begin: int
     end: int
     use: Use
@@ -107,7 +106,7 @@ class MemoryUse:
 
 
 History = tuple[tuple[int, Mapping[Use, int]], ...]
-"""What memory is used for, from when so many operators have run; see `memory_over_time`."""
+"""What memory is used for, from when so many operators have run; see `MemoryProfile.history`."""
 
 _TICKS = 2
 """Ticks of every kernel: it runs, and then what it has written over is gone."""
@@ -123,9 +122,9 @@ def live_ranges(graph: OperatorGraph, backend: Backend) -> tuple[LiveRange, ...]
         return -1 if time < 0 else _TICKS * clock[time // _TICKS] + time % _TICKS
 
     return tuple(
-        LiveRange(ranges.names[array.array][0], tick(array.begin), tick(array.end), array.use)
+        LiveRange(ranges.names[array.number][0], tick(array.begin), tick(array.end), array.use)
         for array in ranges.arrays
-        if array.array in ranges.names
+        if array.number in ranges.names
     )
 
 
@@ -136,10 +135,7 @@ def memory_of(graph: OperatorGraph, plan: Plan, backend: Backend, with_host: boo
         backend: the compiler of the devices, as `backend_of` says.
         with_host: count what is in host memory, too: device and host are one memory, as they are on CPUs.
     """
-    out = inline_loops(graph)
-    graph = _in_one_memory(out.graph) if with_host else out.graph
-    ranges = _LiveRanges(Timeline(graph, out.unfolded(plan)), backend)
-    return _at_the_peak(ranges, ranges.usage(), out.owners)
+    return MemoryProfile(graph, plan, backend, with_host).memory
 
 
 def _in_one_memory(graph: OperatorGraph) -> OperatorGraph:
@@ -147,77 +143,56 @@ def _in_one_memory(graph: OperatorGraph) -> OperatorGraph:
     return replace(graph, tensors=tuple(tensors))
 
 
-def memory_over_time(graph: OperatorGraph, plan: Plan, backend: Backend) -> History:
-    """Memory of one device that runs `plan`: numbers of operators that have run, from which on it is so much, by use.
-
-    The first is -1, the start; the last one the number of all, at which only the results remain. If several values
-    have one number, the largest counts.
-    """
-    ranges = _LiveRanges(Timeline(graph, plan), backend)
-    return _by_operator(ranges, ranges.usage())
-
-
-def memory_profile(graph: OperatorGraph, plan: Plan, backend: Backend, limit: float = math.inf) -> MemoryProfile | int:
-    """Memory of one device that runs `plan`, over time.
-
-    Args:
-        graph: the step; its loops are written out.
-        limit: where the plan has more live bytes at a time, buffers are not assigned, and these bytes are the answer.
-    """
-    out = inline_loops(graph)
-    ranges = _LiveRanges(Timeline(out.graph, out.unfolded(plan)), backend)
-    return ranges.live_bytes if ranges.live_bytes > limit else MemoryProfile(ranges, out.owners)
-
-
 class MemoryProfile:
-    """Memory of one device over time.
+    """Memory over time of one device that runs a plan; arguments as for `memory_of`.
 
-    Most plans of a search are compared by their peak alone: all else is worked out when it is asked for.
-
-    Attributes:
-        memory: at the peak, as `memory_of` says.
+    Plans of a search that are too large are known by their live bytes, and most others are compared by their peak alone: all is
+    worked out when it is asked for.
     """
 
-    def __init__(self, ranges: _LiveRanges, owners: Sequence[int]) -> None:
-        self._ranges, self._usage = ranges, ranges.usage()
-        self.memory = _at_the_peak(ranges, self._usage, owners)
+    def __init__(self, graph: OperatorGraph, plan: Plan, backend: Backend, with_host: bool = False) -> None:
+        out = inline_loops(graph)
+        graph = _in_one_memory(out.graph) if with_host else out.graph
+        self._ranges, self._owners = _LiveRanges(Timeline(graph, out.unfolded(plan)), backend), out.owners
+
+    @property
+    def live_bytes(self) -> int:
+        """The most live bytes at a time: what the plan needs at least, before buffers are assigned."""
+        return self._ranges.live_bytes
+
+    @cached_property
+    def _usage(self) -> _Usage:
+        return self._ranges.usage()
+
+    @cached_property
+    def memory(self) -> MemoryUse:
+        """At the peak."""
+        row, usage = self._usage.peak, self._usage
+        position, uses = self._ranges.position(usage.times[row]), usage.uses(row)
+        operator = self._owners[position] if position >= 0 else -1
+        return MemoryUse(sum(uses.values()), operator, uses, self._ranges.held_bytes)
 
     @cached_property
     def history(self) -> History:
-        """As `memory_over_time` says."""
-        return _by_operator(self._ranges, self._usage)
+        """Numbers of operators that have run, from which on it is so much, by use; loops are written out.
+
+        The first is -1, the start; the last one the number of all, at which only the results remain. If several values
+        have one number, the largest counts.
+        """
+        clock, usage = self._ranges.clock, self._usage
+        totals = usage.table.sum(axis=1).tolist()
+        most: dict[int, int] = {}
+        for row, time in enumerate(usage.times):
+            count = -1 if time < 0 else clock[min(time // _TICKS, len(clock) - 1)]
+            # Several kernels may belong to one operator; the fullest of them counts.
+            if count not in most or totals[row] > totals[most[count]]:
+                most[count] = row
+        return tuple((count, usage.uses(row)) for count, row in most.items())
 
     @cached_property
     def at_peak(self) -> list[tuple[Value, int]]:
         """What is in memory at the peak, each with its bytes."""
         return self._ranges.values_at(self._usage.times[self._usage.peak])
-
-
-def _at_the_peak(ranges: _LiveRanges, usage: _Usage, owners: Sequence[int]) -> MemoryUse:
-    row = usage.peak
-    position, uses = ranges.position(usage.times[row]), usage.uses(row)
-    return MemoryUse(sum(uses.values()), owners[position] if position >= 0 else -1, uses, ranges.held_bytes)
-
-
-def _by_operator(ranges: _LiveRanges, usage: _Usage) -> History:
-    totals = usage.table.sum(axis=1).tolist()
-    most: dict[int, int] = {}
-    for row, time in enumerate(usage.times):
-        count = -1 if time < 0 else ranges.clock[min(time // _TICKS, len(ranges.clock) - 1)]
-        # Several kernels may belong to one operator; the fullest of them counts.
-        if count not in most or totals[row] > totals[most[count]]:
-            most[count] = row
-    return tuple((count, usage.uses(row)) for count, row in most.items())
-
-
-@dataclass(frozen=True, slots=True)
-class _ArrayRange:
-    """When an array is there, in ticks, and what for."""
-
-    array: int
-    begin: int
-    end: int
-    use: Use
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +217,7 @@ class _Usage:
         return dict(zip(_USES, self.table[row].tolist(), strict=True))
 
 
-def _shared(ranges: Sequence[tuple[_ArrayRange, int]], height: int) -> _Usage:
+def _shared(ranges: Sequence[tuple[LiveRange, int]], height: int) -> _Usage:
     """What is taken of the shared memory. What is lost to gaps is lost all the time.
 
     Args:
@@ -347,12 +322,12 @@ class _LiveRanges:
                     yield operand, result
 
     @cached_property
-    def _copies(self) -> dict[int, _ArrayRange]:
+    def _copies(self) -> dict[int, LiveRange]:
         """Copies of arguments that are replaced before they have been read: made at the start, one after another."""
         order = sorted(self.copied)
         return {
             # Copies are made before the first kernel, one tick each, hence negative ticks.
-            argument: _ArrayRange(argument, time - len(order), self.end[argument], Use.TRANSIENTS)
+            argument: LiveRange(argument, time - len(order), self.end[argument], Use.TRANSIENTS)
             for time, argument in enumerate(order)
         }
 
@@ -391,7 +366,7 @@ class _LiveRanges:
         return arrays_in_allocations(allocations, [entry for _, entry in sorted(ranked, key=itemgetter(0))])
 
     @cached_property
-    def arrays(self) -> list[_ArrayRange]:
+    def arrays(self) -> list[LiveRange]:
         """All arrays."""
         graph, number = self.timeline.graph, self.number
         roles = {
@@ -400,7 +375,7 @@ class _LiveRanges:
         }
         saved = self._activations()
         return [
-            _ArrayRange(
+            LiveRange(
                 array, begin, self.end[array], roles.get(array, Use.ACTIVATIONS if array in saved else Use.TRANSIENTS)
             )
             for array, begin in self.begin.items()
@@ -442,8 +417,8 @@ class _LiveRanges:
 
     def values_at(self, time: int) -> list[tuple[Value, int]]:
         """What is in memory at a tick, each with its bytes; arguments and results have their buffers all the time."""
-        held = (entry.array for entry in self.arrays if entry.array in self.held)
-        shared = (span.array for _, spans in self._groups for span in spans if span.begin <= time <= span.end)
+        held = (entry.number for entry in self.arrays if entry.number in self.held)
+        shared = (span.number for _, spans in self._groups for span in spans if span.begin <= time <= span.end)
         names = {**self._copied_values(), **self.names}
         return [(names[array], self.sizes[array]) for array in (*held, *shared) if array in names]
 
@@ -479,8 +454,8 @@ class _LiveRanges:
         copies.subtract([*copies, *(array for array in self.replaced.values() if array in self.held)])
         held[0, _USES.index(Use.TRANSIENTS)] = sum(self.sizes[array] * count for array, count in copies.items())
         for array in self.arrays:
-            if array.array in self.held:
-                held[0, _USES.index(array.use)] += self.sizes[array.array]
+            if array.number in self.held:
+                held[0, _USES.index(array.use)] += self.sizes[array.number]
         return held
 
     def _height(self) -> int:
@@ -496,40 +471,40 @@ class _LiveRanges:
         ]
 
     @cached_property
-    def _groups(self) -> list[tuple[int, list[_ArrayRange]]]:
+    def _groups(self) -> list[tuple[int, list[LiveRange]]]:
         """Bytes and arrays of each buffer of the shared memory; what is written over another array is in the same place."""
         sizes = self.sizes
         reusing = self._reusing()
         # Empty arrays need no place.
         groups = [(sizes[first], spans) for first, spans in self._chains(reusing).items() if sizes[first]]
-        groups += ((sizes[result.array], [result]) for result in self._temporary_results())
+        groups += ((sizes[result.number], [result]) for result in self._temporary_results())
         groups += (
             (sizes[copy], [replace(life, begin=0)]) for copy, life in self._copies.items() if copy not in reusing
         )
         # XLA's order of buffers decides between equal sizes.
-        groups.sort(key=lambda group: self.rank.get(group[1][0].array, 0))
+        groups.sort(key=lambda group: self.rank.get(group[1][0].number, 0))
         return groups
 
-    def _chains(self, reusing: Set[int]) -> dict[int, list[_ArrayRange]]:
+    def _chains(self, reusing: Set[int]) -> dict[int, list[LiveRange]]:
         """The arrays of each buffer of the shared memory: those that are written over each other, by the first of them."""
         over = self._in_place(reusing)
-        chains: dict[int, list[_ArrayRange]] = {}
+        chains: dict[int, list[LiveRange]] = {}
         for array in self.arrays:
-            if array.array not in self.own and array.array not in reusing:
-                first = array.array
+            if array.number not in self.own and array.number not in reusing:
+                first = array.number
                 while first in over and over[first] not in self.own:
                     first = over[first]
                 chains.setdefault(first, []).append(array)
         return chains
 
-    def _temporary_results(self) -> Iterator[_ArrayRange]:
+    def _temporary_results(self) -> Iterator[LiveRange]:
         """Results that cannot be written where they belong: their kernel reads the argument that is there."""
         for argument, result in self.replaced.items():
             handed_on = result in self.inputs
             # The kernel that writes the new value still reads the old one, so the result waits in the heap and is
             # copied.
             if not handed_on and argument not in self.copied and self.begin[result] <= self.end[argument]:
-                yield _ArrayRange(result, self.begin[result], self.end[argument], Use.TRANSIENTS)
+                yield LiveRange(result, self.begin[result], self.end[argument], Use.TRANSIENTS)
 
     def position(self, time: int) -> int:
         """The operator that runs at a tick; -1 for the start."""

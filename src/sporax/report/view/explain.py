@@ -18,7 +18,7 @@ from sporax.planner.cost.combined_collectives import late_operators, late_tensor
 from sporax.planner.cost.model import CostModel, local_bytes
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
-from sporax.planner.memory.peak import backend_of, memory_over_time
+from sporax.planner.memory.peak import MemoryProfile, backend_of
 from sporax.planner.rules import Assignment, FactorKind, Rule, placements, propagate
 from sporax.planner.search.space.operator_rules import Units, assignments_of, is_identity, natural_units, rule_of
 from sporax.report.view.axis_names import names_of
@@ -212,7 +212,7 @@ class _Explainer:
         """For how many operators have run the bytes in use; what is not told is as before."""
         reported = {
             count: sum(uses.values())
-            for count, uses in memory_over_time(self.graph, self.plan, backend_of(self.model.platform))
+            for count, uses in MemoryProfile(self.graph, self.plan, backend_of(self.model.platform)).history
         }
         in_use, last = {}, reported.get(-1, 0)
         for count in range(len(self.graph.operators) + 1):

@@ -151,7 +151,7 @@ def test_reductions_of_single_elements_are_views():
 
 def test_views_take_no_memory():
     step = ingest(jax.make_jaxpr(lambda x, w: (x @ w).reshape(4, 32).reshape(128))(X, W))
-    assert [item.tensor for item in live_ranges(step.graph, XLA_CPU)] == [
+    assert [item.number for item in live_ranges(step.graph, XLA_CPU)] == [
         *(item.tensor for item in step.graph.inputs),
         2,
     ]
@@ -237,7 +237,7 @@ def test_stacks_are_there_from_the_start_of_the_program_on_cpus(platform, begins
 
     step = ingest(jax.make_jaxpr(loops)(jax.ShapeDtypeStruct((16, 16), jnp.float32)), [(Role.DATA, "x")])
     graph = inline_loops(step.graph).graph
-    begins = {life.tensor: life.begin for life in live_ranges(graph, backend_of(platform))}
+    begins = {life.number: life.begin for life in live_ranges(graph, backend_of(platform))}
     stacks = [tensor for tensor in begins if graph.tensors[tensor].shape == (3, 16, 16)]
     assert len(stacks) == 3
     assert [begins[tensor] == 0 for tensor in stacks] == [begins_first, begins_first, False]

@@ -18,7 +18,7 @@ import numpy as np
 
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import local_bytes
-from sporax.planner.memory.peak import History, MemoryProfile, MemoryUse, backend_of, live_ranges, memory_profile
+from sporax.planner.memory.peak import History, MemoryProfile, MemoryUse, backend_of, live_ranges
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem
 from sporax.planner.search.space.resharding_cost import Floats
@@ -72,10 +72,9 @@ def measured_within(problem: Problem, choices: Sequence[int], limit: float) -> M
     found = known.plans.get(key)
     if found is None and known.least_bytes.get(key, 0) <= limit:
         plan = plan_of(problem, chosen)
-        profile = memory_profile(problem.graph, plan, backend_of(problem.options.platform), limit)
-        if isinstance(profile, int):
-            known.least_bytes[key] = profile
-        else:
+        profile = MemoryProfile(problem.graph, plan, backend_of(problem.options.platform))
+        known.least_bytes[key] = profile.live_bytes
+        if profile.live_bytes <= limit:
             found = known.plans[key] = MeasuredPlan(chosen, plan, profile)
             known.least_bytes[key] = found.peak_bytes
     return found if found is not None and found.peak_bytes <= limit else None
@@ -115,7 +114,7 @@ def _resident_usage(problem: Problem) -> Usage:
     graph, decisions = problem.graph, problem.decisions
     usage: list[dict[TickSpan, list[int]]] = [{} for _ in problem.choices]
     for life in live_ranges(graph, backend_of(problem.options.platform)):
-        origin = decisions.origin[life.tensor]
+        origin = decisions.origin[life.number]
         node = decisions.node_of[origin]
         placements = problem.choices[node].tensor_placements[origin]
         sizes = [local_bytes(graph.tensors[origin], placement, problem.mesh) for placement in placements]
