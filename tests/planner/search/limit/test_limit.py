@@ -1,11 +1,11 @@
 """The Lagrangian loop: the cheapest plan that fits, the smallest, and the error where nothing fits."""
 
 import re
-from dataclasses import replace
 
 import networks
 import numpy as np
 import pytest
+from msgspec import structs
 from planner_graphs import cheapest_cost, every_choice, layers, mesh_of, problem_of, product, training_step
 
 from sporax.base.errors import SporaxRuntimeError
@@ -25,7 +25,7 @@ from sporax.planner.solver.portfolio.quick_choice import choose
 
 MESH = mesh_of(2, 2)
 H200 = load_profile("h200")
-RATES = replace(
+RATES = structs.replace(
     H200, compute_efficiency=0.79, memory_efficiency=0.9, link_efficiency=1.0, flops={**H200.flops, "float32": 494e12}
 )
 """The rates for which limits were found at which one plan is a little too large."""
