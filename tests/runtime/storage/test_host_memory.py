@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.lowering.marks.host_transfer import KIND, is_on_host
+from sporax.lowering.marks.host_transfer import KIND, is_on_host, to_device, to_host
 from sporax.runtime.storage import host_memory
 
 
@@ -60,13 +60,13 @@ def test_more_than_the_host_may_have_is_an_error():
 def test_a_step_fetches_what_is_on_the_host_and_returns_it():
     variables, values = [variable(3, on_host=True), variable(3)], [jnp.ones(3), jnp.zeros(3)]
 
-    def places(function, asked):
-        eqns = jax.make_jaxpr(lambda *arrays: function(variables, arrays, asked))(*values).jaxpr.eqns
+    def places(move, asked):
+        eqns = jax.make_jaxpr(lambda *arrays: host_memory.moved(variables, arrays, move, asked))(*values).jaxpr.eqns
         return [eqn.params["devices"][0] for eqn in eqns]
 
-    assert places(host_memory.fetched, True) == [jax.memory.Space.Device]
-    assert places(host_memory.returned, True) == [jax.memory.Space.Host]
-    assert places(host_memory.fetched, False) == places(host_memory.returned, False) == []
+    assert places(to_device, True) == [jax.memory.Space.Device]
+    assert places(to_host, True) == [jax.memory.Space.Host]
+    assert places(to_device, False) == places(to_host, False) == []
 
 
 def test_values_survive_the_way_to_the_host_and_back():
@@ -74,5 +74,5 @@ def test_values_survive_the_way_to_the_host_and_back():
     marked.raw = jnp.arange(3.0)
     host_memory.bring_to_host([marked], {"host"}, unknown)
     assert marked.raw.sharding.memory_kind == KIND
-    (fetched,) = jax.jit(lambda x: host_memory.fetched([marked], [x], True))(marked.raw)
+    (fetched,) = jax.jit(lambda x: host_memory.moved([marked], [x], to_device, True))(marked.raw)
     np.testing.assert_array_equal(fetched, [0, 1, 2])

@@ -305,7 +305,7 @@ def _fitting_one(problem: Problem, limit: int, incumbent: Plan | None) -> Measur
         return fitted
     found = fit(problem, limit)
     if found.peak_bytes > limit:
-        raise nothing_fits(limit, found.memory)
+        raise nothing_fits(limit, found.profile.memory)
     return found
 
 

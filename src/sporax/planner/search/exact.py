@@ -151,7 +151,7 @@ def solve_within(problem: Problem, limit: int, budget: Budget, gap: float = 0.0)
         quick = fit(problem, limit)
         plans += [quick] if quick.peak_bytes <= limit else []
         if not plans:
-            raise nothing_fits(limit, quick.memory)
+            raise nothing_fits(limit, quick.profile.memory)
     return min(plans, key=lambda plan: problem.seconds(plan.chosen)), proof
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -37,7 +36,7 @@ from sporax.runtime.process import step_verification
 from sporax.runtime.process.defects import report_internal_errors
 from sporax.runtime.ranks import joint_arrays
 from sporax.runtime.session import SESSION
-from sporax.runtime.storage.host_memory import check_room, chosen_variables, limits_of
+from sporax.runtime.storage.host_memory import check_room, largest, limits_of
 from sporax.runtime.storage.placed_variables import PlacedVariables
 
 
@@ -215,17 +214,13 @@ def sent_to_hosts(
     for above, within in limits_of(tags):
         # Bytes of one device: a sharded variable saves only its slice there.
         sizes = [_part_bytes(argument, plan, place) for argument, place in zip(arguments, placements, strict=True)]
-        # `chosen_variables` reads Parameters of one device, so slices are shown to it in that form.
         parts = [
-            SimpleNamespace(number=number, raw=SimpleNamespace(ndim=len(argument.array.shape), nbytes=sizes[number]))
+            (number, sizes[number])
             for number, argument in enumerate(result)
-            if argument.role is not Role.DATA and not argument.on_host
+            if argument.role is Role.PARAMETER and argument.array.shape and not argument.on_host
         ]
-        for part in parts:
-            if result[part.number].role is Role.PARAMETER:
-                part.requires_grad = True
-        for part in chosen_variables(parts, above, lambda: memory_of(graph, plan, backend=backend).peak_bytes):
-            result[part.number] = replace(result[part.number], on_host=True)
+        for number in largest(parts, above, memory_of(graph, plan, backend=backend).peak_bytes if above else 0):
+            result[number] = replace(result[number], on_host=True)
         # All devices of this process share one host's memory.
         on_this_host = plan.mesh.num_devices // jax.process_count()
         there = on_this_host * sum(size for size, argument in zip(sizes, result, strict=True) if argument.on_host)

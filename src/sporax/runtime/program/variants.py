@@ -28,7 +28,7 @@ from sporax.runtime.ranks import collectives, initial_broadcast, joint_arrays, l
 from sporax.runtime.state import frames
 from sporax.runtime.storage import block_files
 from sporax.runtime.storage.block_files import Filed
-from sporax.runtime.storage.host_memory import bring_to_host, fetched, returned
+from sporax.runtime.storage.host_memory import bring_to_host, moved
 from sporax.runtime.storage.variables import InMemory, VariableStorage, may_be_row, stacks_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def pure(function: Callable[..., Any], variant: Variant, name: str, planned: boo
     ) -> tuple[list[jax.Array], list[jax.Array]]:
         variables = (*variant.written, *variant.read)
         # A step that a plan shards keeps everything on devices, or says so in its plan.
-        values = dict(zip(variables, fetched(variables, (*written, *read), not planned), strict=True))
+        values = dict(
+            zip(variables, moved(variables, (*written, *read), trace_marks.to_device, not planned), strict=True)
+        )
         with frames.Frame(values, compiled=True, planned=planned) as frame:
             frame.requests.update(variant.requests)
             data = collectives.of_first_worker(arrays) if collectives.PLACED in variant.tags else arrays
@@ -60,7 +62,7 @@ def pure(function: Callable[..., Any], variant: Variant, name: str, planned: boo
             if isinstance(leaf, jax.Array)
         ]
         updated = [frame.values[variable] for variable in variant.written]
-        return returned(variant.written, updated, not planned), outputs
+        return moved(variant.written, updated, trace_marks.to_host, not planned), outputs
 
     program.__name__ = program.__qualname__ = name
     return program

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.lowering import marks as trace_marks
 
+T = TypeVar("T")
 _OFFLOAD = re.compile(r"offload above (\d+) within (-?\d+)")
 
 
@@ -75,36 +76,34 @@ def chosen_variables(variables: Sequence[Any], above: int, peak_bytes: Callable[
     """
     # Scalars, such as step counters, save nothing and would cost a transfer each.
     parameters = [candidate for candidate in variables if hasattr(candidate, "requires_grad") and candidate.raw.ndim]
-    if not above:
-        return parameters
-    peak = peak_bytes()
+    peak = peak_bytes() if above else None
     needed = sum(candidate.raw.nbytes for candidate in variables) if peak is None else peak
+    return largest([(candidate, candidate.raw.nbytes) for candidate in parameters], above, needed)
+
+
+def largest(sizes: Sequence[tuple[T, int]], above: int, needed: int) -> list[T]:
+    """Those of these, with their bytes, without which no more than `above` of so many bytes are needed; 0 takes all."""
     sent = []
     # The largest first, so that few transfers bring the step under its limit.
-    for variable in sorted(parameters, key=lambda candidate: -candidate.raw.nbytes):
-        if needed <= above:
+    for item, size in sorted(sizes, key=lambda entry: -entry[1]) if above else sizes:
+        if above and needed <= above:
             break
-        sent.append(variable)
-        needed -= variable.raw.nbytes
+        sent.append(item)
+        needed -= size
     return sent
 
 
-def fetched(variables: Sequence[Any], values: Sequence[Any], asked: bool) -> list[Any]:
-    """Values of variables in device memory; `asked` is False in steps that are sharded by a plan, which keeps all on devices."""
-    if not asked or not any(map(_on_host, variables)):
-        return list(values)
-    return [
-        trace_marks.to_device([value])[0] if _on_host(variable) else value
-        for variable, value in zip(variables, values, strict=True)
-    ]
+def moved(
+    variables: Sequence[Any], values: Sequence[Any], move: Callable[[Sequence[Any]], list[Any]], asked: bool
+) -> list[Any]:
+    """Values of variables, those of the host brought to the device, or new ones back to where they are between steps.
 
-
-def returned(variables: Sequence[Any], values: Sequence[Any], asked: bool) -> list[Any]:
-    """New values of variables, in the memory in which they are between steps."""
-    if not asked or not any(map(_on_host, variables)):
-        return list(values)
+    Args:
+        move: `to_device` or `to_host` of `lowering.marks`.
+        asked: False in steps that are sharded by a plan, which keeps all on devices.
+    """
     return [
-        trace_marks.to_host([value])[0] if _on_host(variable) else value
+        move([value])[0] if asked and _on_host(variable) else value
         for variable, value in zip(variables, values, strict=True)
     ]
 

@@ -104,7 +104,7 @@ def least_cost(problem: Problem, attempts: Sequence[Sequence[int]]) -> list[int]
         raise SporaxRuntimeError(
             f"For 'search', a plan must be found soon that needs no more than {limit} bytes on a device, but got none."
         )
-    raise nothing_fits(limit, plan.memory)
+    raise nothing_fits(limit, plan.profile.memory)
 
 
 def fit(problem: Problem, limit: int) -> MeasuredPlan:
@@ -191,7 +191,7 @@ def _of_least_bytes(problem: Problem) -> Iterator[MeasuredPlan]:
         if plan.peak_bytes >= least:
             break
         least = plan.peak_bytes
-        for operator, uses in plan.history:
+        for operator, uses in plan.profile.history:
             needed[operator] = max(needed.get(operator, 0.0), float(sum(uses.values())))
         weights = needed
 
@@ -264,7 +264,7 @@ class _Relaxation:
 
     def _note(self, plan: MeasuredPlan) -> None:
         """Operators at which a plan is too large; those of earlier plans stay, since peaks move as memory is saved."""
-        for operator, uses in plan.history:
+        for operator, uses in plan.profile.history:
             excess = float(sum(uses.values()) - self.limit)
             if excess > 0:
                 self.excess[operator] = max(self.excess.get(operator, 0.0), excess)
@@ -349,4 +349,4 @@ def reject_infeasible_limit(graph: OperatorGraph, mesh: DeviceMatrix, model: Cos
         far = is_large(problem) and plan.peak_bytes > _FAR * limit
         plan = reduce_memory(problem, plan, limit, num_operators=_FEW_OPERATORS) if far else smallest(problem, limit)
     if plan.peak_bytes > limit:
-        raise nothing_fits(limit, plan.memory)
+        raise nothing_fits(limit, plan.profile.memory)

@@ -151,7 +151,7 @@ def _descended(
 
 def _extent(plan: MeasuredPlan) -> tuple[int, int]:
     """The peak, and at how many operators it is reached."""
-    return plan.peak_bytes, sum(sum(uses.values()) == plan.peak_bytes for _, uses in plan.history)
+    return plan.peak_bytes, sum(sum(uses.values()) == plan.peak_bytes for _, uses in plan.profile.history)
 
 
 def _with_fewest(
@@ -319,7 +319,7 @@ def improved(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
 
 def _penalized(problem: Problem, plan: MeasuredPlan, limit: int) -> Problem:
     """The problem with a penalty on bytes where a plan nearly fills the limit: as many as the limit cost as much as the step."""
-    full = [operator for operator, uses in plan.history if sum(uses.values()) > _FULL * limit]
+    full = [operator for operator, uses in plan.profile.history if sum(uses.values()) > _FULL * limit]
     penalty = problem.seconds(plan.chosen) * problem.scale / limit
     sizes = weighted_bytes(problem, dict.fromkeys(full, penalty / len(full)))
     return problem.with_costs([costs + size for costs, size in zip(problem.costs, sizes, strict=True)])

@@ -18,7 +18,7 @@ import numpy as np
 
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import local_bytes
-from sporax.planner.memory.peak import History, MemoryProfile, MemoryUse, backend_of, live_ranges
+from sporax.planner.memory.peak import MemoryProfile, backend_of, live_ranges
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem
 from sporax.planner.search.space.resharding_cost import Floats
@@ -42,19 +42,9 @@ class MeasuredPlan:
     profile: MemoryProfile = field(repr=False, compare=False)
 
     @property
-    def memory(self) -> MemoryUse:
-        """Predicted memory at the peak."""
-        return self.profile.memory
-
-    @property
     def peak_bytes(self) -> int:
         """Predicted memory of one device."""
-        return self.memory.peak_bytes
-
-    @property
-    def history(self) -> History:
-        """The memory over time."""
-        return self.profile.history
+        return self.profile.memory.peak_bytes
 
 
 def measured(problem: Problem, choices: Sequence[int]) -> MeasuredPlan:
