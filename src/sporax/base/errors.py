@@ -11,24 +11,9 @@ the path of the Cell it happened in. Working this out only when something failed
 from __future__ import annotations
 
 import difflib
-import site
-import sysconfig
 from collections.abc import Callable, Collection, Iterable
-from pathlib import Path
 from types import UnionType
 from typing import Any, Self
-
-_LIBRARIES = (
-    *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
-    site.getusersitepackages(),
-    *("<", str(Path(__file__).parents[1])),
-)
-"""How files begin that are not the user's."""
-
-
-def is_of_user(file: str) -> bool:
-    """Whether a file is none of Python, of installed packages or of Sporax."""
-    return bool(file) and not file.startswith(_LIBRARIES)
 
 
 class SporaxError(Exception):

@@ -25,6 +25,7 @@ import re
 import runpy
 import shutil
 import sys
+import sysconfig
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -36,7 +37,7 @@ from typing import TextIO
 
 from msgspec import Struct
 
-from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError, is_of_user
+from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
 from sporax.cluster.environment import PROFILE, RESUME, VERIFY_PLAN, RankEnvironment, is_verbose
 from sporax.ir.variables import read
 
@@ -108,6 +109,8 @@ PREPARATION = "sporax.mindspore._names.alias"
 _PYTHON_NAMES = ("python", "python3")
 _FRAMES_ABOVE_SCRIPT = (__name__, "runpy", "importlib._bootstrap", "importlib._bootstrap_external")
 
+_NOT_THE_USERS = ("<", str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+"""How files begin whose frames are not the user's."""
 _NOTE_OF_JAX = "JAX has removed its internal frames"
 
 
@@ -287,7 +290,7 @@ def shorten(error: BaseException) -> bool:
     """
     if is_verbose(os.environ):
         return False
-    own, count = _frames_of_user(error.__traceback__)
+    own, count = frames_of_user(error.__traceback__)
     if not own:
         return False
     error.__traceback__ = _chained(own)
@@ -300,7 +303,7 @@ def shorten(error: BaseException) -> bool:
         # Mostly the message says what it was; where it comes from is one line.
         if str(cause) not in str(error):
             error.add_note(f"  because of {type(cause).__name__}: {str(cause).partition(chr(10))[0]}")
-        frames = _frames_of_user(cause.__traceback__)[0]
+        frames = frames_of_user(cause.__traceback__)[0]
         code = frames[-1].tb_frame.f_code if frames else None
         if code is not None and frames[-1].tb_frame is not own[-1].tb_frame:
             error.add_note(f"  in {code.co_name}, {code.co_filename}, line {frames[-1].tb_lineno}")
@@ -308,11 +311,11 @@ def shorten(error: BaseException) -> bool:
     return len(own) < count
 
 
-def _frames_of_user(entry: TracebackType | None) -> tuple[list[TracebackType], int]:
+def frames_of_user(entry: TracebackType | None) -> tuple[list[TracebackType], int]:
     """The frames of the user's files, and the number of all."""
     own, count = [], 0
     while entry is not None:
-        if is_of_user(entry.tb_frame.f_code.co_filename):
+        if not entry.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
             own.append(entry)
         entry, count = entry.tb_next, count + 1
     return own, count

@@ -208,7 +208,7 @@ def _uses(peak: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 def _time_parts(cost: PlanCost, model: CostModel | None) -> tuple[TimePart, ...]:
     """Seconds by kind of work and of collective, with what of them programs on such hardware hide."""
-    hidden = model.profile.hidden if isinstance(model, Roofline) else {}
+    hidden = model.profile.hidden.items() if isinstance(model, Roofline) else ()
     shares = exposed_shares(cost.by_overlap, cost.compute_seconds, hidden)
     totals: dict[str, tuple[float, float]] = {}
     for (kind, name), seconds in cost.parts.items():

@@ -16,14 +16,13 @@ import difflib
 import json
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
 from sporax.base import progress
-from sporax.base.errors import SporaxError, SporaxValueError, is_of_user
+from sporax.base.errors import SporaxError, SporaxValueError
 from sporax.base.units import parse_bytes
 from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, PLAN_MODES, SCHEDULE, STAGES, plan_mode
 from sporax.ir.hardware import SYMBOLIC, load_profile, profile_name
@@ -361,8 +360,8 @@ def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType
     if not isinstance(error, SporaxError):
         sys.__excepthook__(kind, error, frames)
         return
-    mine = [frame for frame in traceback.extract_tb(frames) if is_of_user(frame.filename)]
-    where = f"{os.path.relpath(mine[-1].filename)}, line {mine[-1].lineno}: " if mine else ""
+    mine = target.frames_of_user(frames)[0]
+    where = f"{os.path.relpath(mine[-1].tb_frame.f_code.co_filename)}, line {mine[-1].tb_lineno}: " if mine else ""
     print(f"sporax plan: {where}{error}", file=sys.stderr)
 
 

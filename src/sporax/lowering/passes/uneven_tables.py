@@ -282,9 +282,9 @@ class _BlockRewriter:
     def _new(self, primitive: Primitive, operand: int, shape: Shape, near: Operator, **params: Any) -> int:
         """The result of one more operator."""
         self.tensors.append(replace(self.tensors[operand], shape=shape))
-        return self._made(primitive, operand, len(self.tensors) - 1, near, **params)
+        return self._made(primitive, operand, len(self.tensors) - 1, near, params)
 
-    def _made(self, primitive: Primitive, operand: int, result: int, near: Operator, **params: Any) -> int:
+    def _made(self, primitive: Primitive, operand: int, result: int, near: Operator, params: dict[str, object]) -> int:
         """A tensor that one more operator makes."""
         operation = Operation(str(primitive.name), (self.tensors[operand],), (self.tensors[result],), params)
         self._add(Operator(operation, (operand,), (result,), near.path, near.backward), Equation(primitive, params))
@@ -403,7 +403,7 @@ class _BlockRewriter:
         self._add(replace(operator, operands=operands, results=tuple(results)), equation)
         for rows, tensor in later:
             self.rows[tensor], how = rows, self.blocked[tensor]
-            self._made(blocks_of_rows_p, rows, tensor, operator, rows=how.rows.rows, dim=how.dim)
+            self._made(blocks_of_rows_p, rows, tensor, operator, {"rows": how.rows.rows, "dim": how.dim})
 
     def _outputs(self) -> Sequence[int]:
         """The results as they should come out."""

@@ -16,7 +16,7 @@ there is for it (`HardwareProfile.hidden`): with plenty of computing all of it, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,17 +55,19 @@ def exposed(transfers: Any, computing: Any, hidden: Any) -> Any:
     return float(left) if np.ndim(left) == 0 else left
 
 
-def exposed_shares(transfers: Mapping[str, float], computing: float, hidden: Mapping[str, float]) -> dict[str, float]:
+def exposed_shares(
+    transfers: Mapping[str, float], computing: float, hidden: Iterable[tuple[str, float]]
+) -> dict[str, float]:
     """By kind of transfer the share of its seconds that shows.
 
     Args:
         transfers: seconds by kind, as of `PlanCost.by_overlap`.
         computing: seconds of computing; weights are gathered ahead of all of it, gradients are reduced behind the backward pass.
-        hidden: as in `HardwareProfile.hidden`.
+        hidden: kinds and shares, as in `HardwareProfile.hidden`.
     """
-    behind = {"weights": computing, "gradients": computing * _BACKWARD}
+    behind, hides = {"weights": computing, "gradients": computing * _BACKWARD}, dict(hidden)
     return {
-        kind: exposed(seconds, behind.get(kind, 0.0), hidden.get(kind, 0.0)) / seconds if seconds else 1.0
+        kind: exposed(seconds, behind.get(kind, 0.0), hides.get(kind, 0.0)) / seconds if seconds else 1.0
         for kind, seconds in transfers.items()
     }
 
@@ -187,7 +189,7 @@ def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
     working = [kernel for kernel, root in alone if timeline.events[root.event].island is None]
     computing = sum(_seconds(kernel, step, timeline, plan, model) for kernel in working)
     computing += _seconds_of_parts(out.graph, plan, model)
-    shares = exposed_shares(cost.by_overlap, computing, model.profile.hidden)
+    shares = exposed_shares(cost.by_overlap, computing, model.profile.hidden.items())
     return float(computing + sum(shares[kind] * seconds for kind, seconds in cost.by_overlap.items()))
 
 

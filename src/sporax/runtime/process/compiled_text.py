@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 import re
+import sysconfig
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from pathlib import Path
 
 from sporax.base.lazy_members import dataclass
 from sporax.ir.device_matrix import transposed
@@ -33,6 +35,14 @@ _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _TABLE = re.compile(r"^(\d+) (?:\"(.*)\"|\{(.*)\})$")
 _FIELD = re.compile(r"(\w+)=(\d+)")
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+
+_LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), str(Path(__file__).parents[2]), "<")
+"""How files begin that are not the user's."""
+
+
+def is_of_user(file: str) -> bool:
+    """Whether a file is none of Python, of installed packages or of Sporax."""
+    return bool(file) and not file.startswith(_LIBRARIES)
 
 
 def num_bytes(shape: str) -> int:

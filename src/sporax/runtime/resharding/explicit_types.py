@@ -13,9 +13,9 @@ import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 from jax.sharding import NamedSharding
 
-from sporax.base.errors import is_of_user
 from sporax.lowering.rewriter import aval_of, run_equation, runs_backward
 from sporax.report.resharding import SourceLine
+from sporax.runtime.process.compiled_text import is_of_user
 
 WITH_BODIES = frozenset(
     "scan while cond jit pjit closed_call core_call shard_map remat remat2 checkpoint custom_jvp_call custom_vjp_call "
