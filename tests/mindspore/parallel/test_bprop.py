@@ -120,3 +120,47 @@ def test_in_a_stage_of_a_pipeline(alone):
     losses, weight, _ = train(2, 2, 2, parallel_mode="semi_auto_parallel", pipeline_stages=2)
     np.testing.assert_allclose(losses, alone[0], rtol=1e-5)
     np.testing.assert_allclose(weight, alone[1], rtol=1e-5)
+
+
+class Scaled(nn.Cell):
+    """A function of numpy arrays, by itself or in a Cell with a `bprop`: every device runs it on whole arrays."""
+
+    def __init__(self, in_cell, layout=None):
+        super().__init__()
+        bprop = {} if in_cell else {"bprop": self.bprop}
+        self.function = ops.Custom(lambda a, b: a * b, lambda a, b: a, lambda a, b: a, **bprop)
+        if layout:
+            self.function.shard((layout, layout), (layout,))
+
+    def construct(self, a, b):
+        return self.function(a, b)
+
+    def bprop(self, a, b, out, dout):
+        return dout * b, dout * a
+
+
+class Around(nn.Cell):
+    def __init__(self, scaled):
+        super().__init__()
+        self.weight = Parameter(Tensor(W), name="weight")
+        self.matmul, self.scaled, self.relu = ops.MatMul(), scaled, ops.ReLU()
+
+    def construct(self, x, targets):
+        return self.relu(self.scaled(self.matmul(x, self.weight), targets))
+
+
+@pytest.mark.parametrize("kind", ["cell", "operator", "sharded operator"])
+def test_whole_inputs_have_nothing_to_undo(kind):
+    """The weights after a step were those of a gradient that is an eighth."""
+
+    def weight(layout=None):
+        scaled = Scaled(True) if kind == "cell" else Scaled(False, layout).function
+        net = Around(scaled)
+        nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.1, 0.9))(Tensor(X), Tensor(TARGETS))
+        return net.weight.asnumpy()
+
+    ms.reset_auto_parallel_context()
+    expected = weight()
+    ms.set_auto_parallel_context(device_num=8, dataset_strategy="full_batch", parallel_mode="semi_auto_parallel")
+    layout = ms.Layout((4, 2), ("dp", "mp"))("dp", "None")
+    np.testing.assert_allclose(weight(layout if kind == "sharded operator" else None), expected, rtol=1e-5)

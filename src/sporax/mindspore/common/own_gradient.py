@@ -23,6 +23,7 @@ def own_gradient(
     inputs: tuple[Any, ...],
     parameters: Sequence[Parameter] = (),
     error: type[SporaxError] = SporaxTypeError,
+    is_cell: bool = False,
 ) -> Any:
     """`run` of these inputs, with `bprop` in place of its derivative (`jax.custom_vjp`).
 
@@ -33,6 +34,7 @@ def own_gradient(
         inputs: Tensors, containers of Tensors, and constants.
         parameters: what `run` and `bprop` may read besides; as in MindSpore their gradients are 0.
         error: what is raised where the gradients do not fit the inputs.
+        is_cell: whether MindSpore's ranks run `bprop` as they run that of a Cell, each by itself (`_marked`).
     """
     arrays, structure = take_apart(inputs)
     # Outside of any frame and transformation nothing is differentiated.
@@ -63,9 +65,9 @@ def own_gradient(
     differentiable, number = jax.custom_vjp(forward), next_number()
     differentiable.defvjp(keeping, backward)
     held = [frames.read(parameter) for parameter in parameters]
-    outputs, updates = differentiable(_marked(name, number, arrays, Side.IN), held)
+    outputs, updates = differentiable(_marked(name, number, arrays, Side.IN) if is_cell else arrays, held)
     frames.commit(dict(zip(seen["written"], updates, strict=True)))
-    return seen["result"].fill(_marked(name, number, outputs, Side.OUT))
+    return seen["result"].fill(_marked(name, number, outputs, Side.OUT) if is_cell else outputs)
 
 
 def _marked(name: str, number: int, arrays: list[jax.Array], side: Side) -> list[jax.Array]:

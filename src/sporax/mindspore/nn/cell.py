@@ -252,7 +252,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         name, bprop = type(self).__name__, functools.partial(getattr(type(self), "bprop"), self)  # noqa: B009
         parameters = tuple(self.get_parameters())
         run = fixed_strategies()(self.construct)
-        return own_gradient(name, run, bprop, inputs.args, parameters, SporaxRuntimeError)
+        return own_gradient(name, run, bprop, inputs.args, parameters, SporaxRuntimeError, is_cell=True)
 
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
         if "place" in self._marks:

@@ -486,10 +486,13 @@ class _Propagation:
             of_results.update(source.used)
             return
         # An input counts as the first operator takes it; the `bprop` reads it, too.
-        first = [
-            self.graph.operators[reader].mark for reader in self.consumers.get(self.entered.get(mark, LITERAL), ())
-        ][:1]
-        of_input = next((self.busy[entry.number] for entry in first if isinstance(entry, OperatorMark)), source.used)
+        entered, of_input = self.entered.get(mark, LITERAL), source.used
+        for reader in self.consumers.get(entered, ())[:1]:
+            first = self.graph.operators[reader]
+            if isinstance(first.mark, OperatorMark):
+                of_input = frozenset(self.busy[first.mark.number])
+            elif reader in self.plans:  # an operator without a rule takes it complete
+                of_input = self.plans[reader].operands[first.operands.index(entered)].used
         if (shares := num_parts(self.mesh, tuple(of_input - of_results))) > 1:
             why = f"gradients by 'bprop' of {mark.requester}, over {shares}: as many ranks repeat its result, but not its input"
             self.notes[f"{why}. As in MindSpore, it must multiply by that"] = None

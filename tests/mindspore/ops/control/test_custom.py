@@ -63,6 +63,14 @@ def test_gradients_are_those_of_bprop(mode):
     np.testing.assert_array_equal(by_a.asnumpy(), [[12, 12], [18, 18]])
 
 
+def test_numbers_have_no_gradients():
+    # `bprop` may answer for them in any shape.
+    scaled = Custom(
+        lambda a, n: a + a + a, lambda a, n: a, lambda a, n: a, bprop=lambda a, n, out, dout: (dout * n, dout)
+    )
+    np.testing.assert_array_equal(ms.grad(lambda a: scaled(a, 3).sum())(Y).asnumpy(), [[3, 3], [3, 3]])
+
+
 def test_bprop_of_several_results():
     def bprop(a, b, out, dout):
         return dout[0] + dout[1] + out[0] * 0, dout[0] - dout[1]

@@ -212,6 +212,11 @@ _KINDS = ("hybrid", "akg", "tbe", "aicpu", "aot", "pyfunc")
 _Results = tuple[tuple[jax.ShapeDtypeStruct, ...], bool]
 
 
+def _as_tensor(value: Any) -> Tensor:
+    """Numbers become tensors, as the function gets arrays; they have no gradients."""
+    return value if isinstance(value, Tensor) else Tensor(value)
+
+
 class Custom(PrimitiveWithInfer):
     """An operator made of a Python function of numpy arrays.
 
@@ -265,8 +270,7 @@ class Custom(PrimitiveWithInfer):
         raise SporaxRuntimeError("For 'Custom', 'bprop' must be given where a gradient is needed, but it is None.")
 
     def _compute(self, *inputs: Any) -> Any:
-        # Numbers become tensors, as the function gets arrays.
-        tensors = tuple(value if isinstance(value, Tensor) else Tensor(value) for value in inputs)
+        tensors = tuple(map(_as_tensor, inputs))
         structs, is_one = self._results([tensor.array for tensor in tensors])
         if not any(isinstance(tensor.array, jax.core.Tracer) for tensor in tensors):
             # With concrete inputs the function runs at once; its errors then reach the caller.
@@ -274,14 +278,14 @@ class Custom(PrimitiveWithInfer):
                 tuple(map(wrap_numpy, self._call(structs, *(tensor.array for tensor in tensors)))), is_one
             )
 
-        def run(*tensors: Tensor) -> Any:
-            call, arrays = functools.partial(self._call, structs), (tensor.array for tensor in tensors)
+        def run(*inputs: Any) -> Any:
+            call, arrays = functools.partial(self._call, structs), (_as_tensor(value).array for value in inputs)
             # "sequential": under `vmap` the function is called for each sample, since it does not know of batches.
             return self._answer(
                 tuple(map(wrap, jax.pure_callback(call, structs, *arrays, vmap_method="sequential"))), is_one
             )
 
-        return own_gradient("Custom", run, self.bprop or self._no_bprop, tensors) if structs else run(*tensors)
+        return own_gradient("Custom", run, self.bprop or self._no_bprop, inputs) if structs else run(*inputs)
 
     @staticmethod
     def _answer(results: tuple[Tensor, ...], is_one: bool) -> Any:
