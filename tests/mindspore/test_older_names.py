@@ -27,6 +27,7 @@ def test_ones_and_zeros_like_of_structures():
 def test_functions_of_python_values():
     assert (F.make_range(3), F.make_range(1, 7, 2)) == ((0, 1, 2), (1, 3, 5))
     assert (F.tuple_len((1, 2)), F.list_len([1]), F.tuple_getitem((4, 5), 1), F.make_tuple(1, 2)) == (2, 1, 5, (1, 2))
+    assert (F.is_sequence_value_unknown((2, 3)), F.is_sequence_shape_unknown((2, 3))) == (False, False)
     assert (F.tuple_reversed((1, 2)), F.shape_mul((2, 3)), F.is_(None, None), F.bool_not(1)) == ((2, 1), 6, True, False)
 
 

@@ -83,7 +83,7 @@ _MODULES = {
         async_ckpt_thread_status ckpt_to_safetensors safetensors_to_ckpt
         build_searched_strategy load_distributed_checkpoint load_segmented_checkpoints merge_pipeline_strategys
         merge_sliced_parameter rank_list_for_transform restore_group_info_list transform_checkpoint_by_rank
-        transform_checkpoints unified_safetensors
+        transform_checkpoints unified_safetensors get_ckpt_path_with_strategy
         Callback RunContext LossMonitor TimeMonitor History LambdaCallback CheckpointConfig ModelCheckpoint
         LearningRateScheduler EarlyStopping ReduceLROnPlateau OnRequestExit BackupAndRestore SummaryCollector SummaryRecord
         ResumableCheckpoint

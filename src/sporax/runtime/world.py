@@ -287,7 +287,7 @@ def _held_arrays() -> Iterator[tuple[Any, jax.Array]]:
             has_slot[kind] = isinstance(getattr(kind, "raw", None), MemberDescriptorType)
         # A lazy tensor has no array yet, and what lies in a file stays there.
         if has_slot[kind] and not getattr(holder, "has_init", False) and frames.slot(holder, "filed") is None:
-            array = holder.raw
+            array = getattr(holder, "raw", None)  # absent where the constructor raised
             if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer) and not array.is_deleted():
                 yield holder, array
 

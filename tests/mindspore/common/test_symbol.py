@@ -86,3 +86,13 @@ def test_an_open_size_may_be_that_of_another_input(size):
 def test_sizes_of_which_none_fits_raise_the_error_of_the_smallest(size):
     with pytest.raises(ValueError, match=f"{size.divisor}, 4"):
         Sum().compile(Tensor(np.ones((64, 4), np.float32)), open_sizes(size, 4))
+
+
+@pytest.mark.parametrize("arguments", [{"shape": None}, {}, {"input_data": None}])
+def test_an_input_may_have_any_number_of_dimensions(arguments):
+    net = nn.ReLU()
+    net.set_inputs(Tensor(**arguments, dtype=ms.float32))
+    for shape in ((2,), (3, 2)):
+        np.testing.assert_array_equal(net(Tensor(-np.ones(shape, np.float32))).asnumpy(), np.zeros(shape))
+    with pytest.raises(TypeError, match="NoneType"):
+        Tensor(shape=None)

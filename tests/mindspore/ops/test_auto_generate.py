@@ -60,6 +60,7 @@ def listed(result):
         (lambda: A.SolveTriangular()(L, Tensor([2.0, 5.0]), 1, False, True), [([2, 3], ms.float32)]),
         (lambda: A.OneHotExt()(Tensor([1, 5]), 2, 3.0, 1.0), [([[1, 3], [1, 1]], ms.float32)]),
         (lambda: A.EluExt(2.0)(X), listed(X)),
+        (lambda: A.ConvertToDynamic(is_dynamic_rank=True)(X), listed(X)),
         (lambda: A.Index()(X, (Tensor([1, 0]), Tensor([2, 1]))), [([5, 1], ms.float32)]),
     ],
 )

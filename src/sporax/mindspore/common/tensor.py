@@ -88,8 +88,8 @@ class Tensor:
             )
         if init is not None:
             self._init_lazily(input_data, dtype, shape, init)
-        elif input_data is None and shape is not None and dtype is not None:
-            self.raw = jnp.zeros(_as_shape(smallest_shape(shape)), dtype.np_dtype)
+        elif input_data is None and dtype is not None:  # without a shape: of any number of dimensions
+            self.raw = jnp.zeros(_as_shape(smallest_shape(() if shape is None else shape)), dtype.np_dtype)
             if has_open_sizes(shape):
                 self.open_shape = tuple(shape)
         else:

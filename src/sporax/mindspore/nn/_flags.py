@@ -147,6 +147,9 @@ class CellFlags:
             "For 'Cell.set_jit_config', the settings have no counterpart in XLA and change nothing.", stacklevel=2
         )
 
+    def _get_attr_from_cell(self, network: Any) -> None:
+        """Take over such settings of another Cell, which have no use here; public wrappers around networks call this."""
+
     def check_names(self) -> None:
         """See that no two Parameters have one name.
 

@@ -19,7 +19,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common import DType, Tensor
 from sporax.mindspore.ops._core import PRIMITIVES, Array, Operand, Primitive, check, operator, other_form, promote
-from sporax.mindspore.ops._core.dims import Along, Product, along
+from sporax.mindspore.ops._core.dims import FOLLOWS, Along, Product, along
 from sporax.mindspore.ops.array import manipulation, rearrangement, scatter, sorting
 from sporax.mindspore.ops.linalg import products
 from sporax.mindspore.ops.linalg.grouped import GroupedMatmul, GroupedMatmulV4
@@ -73,6 +73,12 @@ def _sub_ext(input: Operand, other: Operand, alpha: int | float = 1) -> Array:
 def _batch_matmul_ext(input: check.Rank3, mat2: check.Rank3) -> Array:
     """Products of the matrices in two three-dimensional tensors."""
     return products._batch_matmul.kernel(input, mat2)
+
+
+@operator("ConvertToDynamic(is_dynamic_rank)", function="", classes=GENERATED, dims=FOLLOWS)
+def _convert_to_dynamic(input: Array, is_dynamic_rank: bool = False) -> Array:
+    """A copy; in MindSpore its sizes, with `is_dynamic_rank` their number, too, are unknown to the compiler."""
+    return jnp.array(input, copy=True)
 
 
 other_form(reduction.sum, "SumExt()", "input dim keepdim dtype", classes=GENERATED)

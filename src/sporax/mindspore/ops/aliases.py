@@ -27,6 +27,7 @@ _FUNCTION_ALIASES = {
     "tensor_gt": "greater", "tensor_ge": "greater_equal", "tensor_lt": "less", "tensor_le": "less_equal",
     "tensor_pow": "pow", "pows": "pow", "floormod": "floor_mod", "tensor_range": "range",
     "accumulate_n": "addn", "floordiv": "floor_div", "tensor_floordiv": "floor_div",
+    "is_sequence_shape_unknown": "is_sequence_value_unknown",
 }  # fmt: skip
 # Where the alias calls its parameters differently: new name = old name.
 _RENAMES: dict[str, dict[str, str]] = {

@@ -11,7 +11,7 @@ identity = PRIMITIVES["Identity"]  # MindSpore's older name
 __all__ = [*PRIMITIVES]
 
 _INNER = """
-Dense Geqrf LerpScalar LogSoftmaxExt TransposeExtView TransposeView TypeAs ACosGrad AcoshGrad AsinGrad
+ConvertToDynamic Dense Geqrf LerpScalar LogSoftmaxExt TransposeExtView TransposeView TypeAs ACosGrad AcoshGrad AsinGrad
 AsinhGrad AtanGrad BiasAddGrad EluGrad FastGeLUGrad GeLUGrad GluGrad HShrinkGrad HSigmoidGrad HSwishGrad
 LayerNormGrad LogSoftmaxGrad PReLUGrad ReLU6Grad ReciprocalGrad ReluGrad SiLUGrad SigmoidGrad SoftShrinkGrad
 SoftplusGrad TanhGrad AntiQuant Dequant DynamicQuantExt FFN FusedInferAttentionScore MoeFinalizeRouting

@@ -37,7 +37,7 @@ _LATER = {
         """
         build_searched_strategy load_distributed_checkpoint load_segmented_checkpoints merge_pipeline_strategys
         merge_sliced_parameter rank_list_for_transform restore_group_info_list transform_checkpoint_by_rank
-        transform_checkpoints unified_safetensors
+        transform_checkpoints unified_safetensors get_ckpt_path_with_strategy
         """,
     ),
 }

@@ -12,12 +12,14 @@ from sharded_recipes import STEP, STRATEGIES, WHOLE, slices
 
 from sporax.mindspore import Parameter, Tensor, nn
 from sporax.mindspore.train import (
+    get_ckpt_path_with_strategy,
     load_checkpoint,
     rank_list_for_transform,
     save_checkpoint,
     transform_checkpoint_by_rank,
     transform_checkpoints,
 )
+from sporax.mindspore.train.checkpoint import transform
 from sporax.mindspore.train.checkpoint.strategy import read_strategy
 
 A, B, C = (str(STRATEGIES / f"{name}.ckpt") for name in "abc")
@@ -105,6 +107,19 @@ def test_ranks_that_are_needed() -> None:
     assert rank_list_for_transform(0, A, None) == [0, 1, 2, 3]
     assert rank_list_for_transform(0, B, None) == list(range(8))
     assert rank_list_for_transform(5, A, A) == [1]
+
+
+def test_the_file_of_a_rank_that_holds_the_same(
+    tmp_path: Path, save_ranks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_ranks("src", A)
+    path = {rank: str(folder / f"rank_{rank}" / "net.ckpt") for rank in range(8)}
+    monkeypatch.setattr(transform, "get_rank", lambda: 5)
+    assert get_ckpt_path_with_strategy(path[5], A) == path[5]
+    Path(path[5]).unlink()
+    assert get_ckpt_path_with_strategy(path[5], A) == path[1]
+    Path(path[1]).unlink()
+    assert get_ckpt_path_with_strategy(path[5], A) is None
 
 
 def test_a_missing_twin_is_not_missed_and_a_missing_slice_is_named(tmp_path: Path, save_ranks: Any) -> None:

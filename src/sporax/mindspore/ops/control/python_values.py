@@ -65,6 +65,11 @@ def shape_mul(input_data: Sequence[int]) -> int:
     return product
 
 
+def is_sequence_value_unknown(shape: Sequence[int]) -> bool:
+    """False: programs are compiled for the shapes that they meet."""
+    return False
+
+
 def make_list(*elements: Any) -> list[Any]:
     """The arguments as a list."""
     return list(elements)
@@ -220,5 +225,6 @@ _OF_TWO: dict[str, Callable[..., Any]] = {
 export(make_range, make_tuple, tuple_len, list_len, tuple_getitem, tuple_reversed, is_, bool_not, shape_mul)
 export(make_list, make_dict, make_slice, list_getitem, dict_getitem, tuple_setitem, list_setitem, dict_setitem)
 export(tuple_equal, list_equal, tuple_div, reduced_shape, in_dict, not_in_dict, is_not, broadcast_gradient_args)
+export(is_sequence_value_unknown)
 export(*(_of_one(name, operation) for name, operation in _OF_ONE.items()))
 export(switch, switch_layer, array_to_scalar, *(_of_two(name, operation) for name, operation in _OF_TWO.items()))

@@ -20,7 +20,7 @@ _HOMES = homes_in(
     loading: load_distributed_checkpoint load_segmented_checkpoints
     assembly: merge_sliced_parameter
     strategy: build_searched_strategy merge_pipeline_strategys restore_group_info_list
-    transform: rank_list_for_transform transform_checkpoint_by_rank transform_checkpoints
+    transform: get_ckpt_path_with_strategy rank_list_for_transform transform_checkpoint_by_rank transform_checkpoints
         unified_safetensors
     """,
 )

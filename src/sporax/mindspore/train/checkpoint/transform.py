@@ -11,6 +11,7 @@ knows, such as step counters, goes to ``hyper_param.safetensors``.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ import numpy as np
 
 from sporax.base import atomic_write
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.mindspore.communication import get_rank
 from sporax.mindspore.train._checks import check_bool, check_count, check_integer
 from sporax.mindspore.train._stored import layout_writer, rank_files, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, open_ranks, target_region
@@ -108,6 +110,36 @@ def _virtual_shape(layouts: Sequence[SliceLayout]) -> tuple[int, ...]:
                 break
         shape.append(int(size))
     return tuple(shape)
+
+
+def get_ckpt_path_with_strategy(cur_ckpt_path: str, cur_strategy_path: str) -> str | None:
+    """The file of this rank, or where it is not there that of another rank which holds the same slices.
+
+    Args:
+        cur_ckpt_path: the file; ``rank_0`` in it stands for the number of a rank.
+        cur_strategy_path: strategy of the checkpoints.
+
+    Returns:
+        Path of the file; None where no such rank has one.
+
+    Raises:
+        SporaxTypeError: a file name is no string.
+        SporaxValueError: the strategy file does not exist or is none.
+    """
+    where, rank = "get_ckpt_path_with_strategy", get_rank()
+    check_type(where, "cur_ckpt_path", cur_ckpt_path, "a string", str)
+    if f"rank_{rank}" in cur_ckpt_path and Path(cur_ckpt_path).is_file():
+        return cur_ckpt_path
+    strategy = read_strategy(where, "cur_strategy_path", cur_strategy_path)
+
+    def held(rank: int) -> dict[str, Region]:
+        stage, device = strategy.place(rank)
+        layouts = {name: stages[stage] for name, stages in strategy.layouts.items() if stage in stages}
+        return {name: each.region(device, each.shape or _virtual_shape([each])) for name, each in layouts.items()}
+
+    equal = (other for other in range(strategy.num_ranks) if held(other) == held(rank))
+    paths = (re.sub(r"rank_\d+", f"rank_{other}", cur_ckpt_path) for other in equal)
+    return next((path for path in paths if Path(path).is_file()), None)
 
 
 def transform_checkpoint_by_rank(
