@@ -137,3 +137,60 @@ def test_indices_differentiated_along_with_a_table_count_its_gradient_once(mode)
     of_ids, of_table = ms.grad(loss, 0, table)(PLACES)
     assert of_ids.tolist() == [0, 0, 0]
     np.testing.assert_array_equal(of_table.asnumpy(), ms.grad(loss, None, table)(PLACES).asnumpy())
+
+
+def _chosen(x, y):
+    if x > 0:
+        if y > 0:
+            return y * x
+        return y * y
+    return x
+
+
+def _repeated(x, y):
+    total = x * 0
+    while x > 0:
+        if y > 2:
+            total = total + y * x
+        else:
+            total = total + x
+        x = x - 1
+    return total
+
+
+def _counted(x, y):
+    for i in range(4):
+        if x > i:
+            y = y * x
+        if y > 100:
+            break
+    return y
+
+
+def _through_floats(x, y):
+    z = (x * y).astype(ms.float32)
+    if z > 0:
+        z = z * 1.5
+    return z * x
+
+
+def _by_operator(x, y):
+    return ops.cond(x > 0, lambda a: a * x, lambda a: a, y)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (_chosen, [(3, 2), (0, -2), (1, 0)]),
+        (_repeated, [(6, 3), (3, 0), (0, 0)]),
+        (_counted, [(12, 4), (-27, 27), (0, 1)]),
+        (_through_floats, [(18, 6), (-6, 9), (-4, 1)]),
+        (_by_operator, [(3, 2), (-1, 3), (0, 1)]),
+    ],
+)
+def test_branches_and_loops_of_compiled_functions(function, expected):
+    """They gave zeros; expected values are the wheel's in graph mode (of the last function by hand)."""
+    gradients = ms.jit(ms.grad(function, (0, 1)))
+    inputs = [(2, 3), (3, -1), (-1, 2)]
+    found = [tuple(map(int, gradients(Tensor(x, ms.int32), Tensor(y, ms.int32)))) for x, y in inputs]
+    assert found == expected

@@ -15,6 +15,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.autograph._values import ARRAY, UNBOUND, Scope, Value, merge, pick, take_apart, take_over
+from sporax.mindspore.common import _integer_gradients
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.state import frames, trace_constants
 
@@ -271,7 +272,7 @@ def _joined(flag: Any, one: Trace, two: Trace, scope: Scope, begin: dict[Any, An
 
         return call
 
-    arrays = jax.lax.cond(flag, run(one, 0), run(two, 1))
+    arrays = _integer_gradients.chosen(flag, run(one, 0), run(two, 1))
     values = {key: _built(value, arrays[place:]) for key, value, place in built}
     returned = values.pop(_RESULT, None) if result else None
     set_values(scope, begin, {**values, **gone}, one.in_place & two.in_place)

@@ -34,6 +34,7 @@ from sporax.mindspore.autograph._values import (
     same,
     take_apart,
 )
+from sporax.mindspore.common import _integer_gradients
 from sporax.mindspore.common.tensor import wrap
 from sporax.runtime.state import frames
 
@@ -269,7 +270,8 @@ def _run(
 
     start = [jnp.asarray(array) for array in carried.arrays()]
     # Traced once more, since both run on the whole state.
-    last = _loops.while_loop(jax.make_jaxpr(goes_on)(*start), jax.make_jaxpr(next_state)(*start), start)
+    programs = jax.make_jaxpr(goes_on)(*start), jax.make_jaxpr(next_state)(*start)
+    last = _integer_gradients.loop(_loops.while_loop, *programs, start)
     values = dict(carried.values(last))
     # Names that only rounds bind are not bound if there is no round.
     unbound = {key: UNBOUND for key, part in record.parts.items() if part is UNBOUND or key not in values}

@@ -5,7 +5,8 @@ and a cast to a float truncates the gradient on its way back. JAX has no tangent
 differentiated by integer inputs, each integer array that depends on them smoothly has a *slope*: a float64 array of the same
 value, through which JAX differentiates. An operator that gets an array with a slope is computed equation by equation: the
 integers as ever, and next to them the slopes. Equations that a derivative does not pass in MindSpore either (comparisons,
-indices, integer division) end it. Loops and branches of operators end it, too. Other operators do not notice anything.
+indices, integer division) end it, and so do loops inside of operators. Branches and loops of rewritten Python take slopes along.
+Other operators do not notice anything.
 """
 
 from __future__ import annotations
@@ -103,9 +104,8 @@ def follow(arrays: Sequence[Array], successors: Sequence[Array]) -> None:
 
 def smooth(array: Array) -> Array:
     """A float64 array of the same value, through which `array` is differentiated."""
-    slope = find(array)
     # float64 holds every integer of up to 53 bits.
-    return array.astype(jnp.float64) if slope is None else slope
+    return _smooth(array, find(array))
 
 
 def as_integers(gradient: Array, dtype: Any) -> Array:
@@ -139,6 +139,66 @@ def run(function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
     return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
 
+def chosen(flag: Array, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
+    """`jax.lax.cond` of functions without operands, and the slopes of its results."""
+    if not _slopes.of:
+        return jax.lax.cond(flag, first, second)
+    ways = [jax.make_jaxpr(way, return_shape=True)() for way in (second, first)]
+    structure, other = (jax.tree.structure(shapes) for _, shapes in ways)
+    if structure != other or all(find(const) is None for program, _ in ways for const in program.consts):
+        return jax.lax.cond(flag, first, second)
+    results, slopes = _switched(flag.astype(jnp.int32), [program for program, _ in ways], [], [])
+    for result, slope in zip(results, slopes, strict=True):
+        if slope is not None:
+            note(result, slope)
+    return jax.tree.unflatten(structure, results)
+
+
+def loop(run: Callable[[Any, Any, list[Array]], list[Array]], test: Any, body: Any, start: list[Array]) -> list[Array]:
+    """``run(test, body, start)``, which repeats the program `body` while `test` is true, and the slopes of the last state."""
+    if not _slopes.of or all(find(array) is None for array in (*body.consts, *start)):
+        return run(test, body, start)
+    size, integers = len(start), [place for place, array in enumerate(start) if _is_integer(array)]
+
+    def following(*state: Array) -> list[Array]:
+        slopes = dict(zip(integers, state[size:], strict=True))
+        results, after = _evaluate(body.jaxpr, body.consts, state[:size], list(map(slopes.get, range(size))))
+        return [*results, *(_smooth(results[place], after[place]) for place in integers)]
+
+    def goes_on(*state: Array) -> list[Array]:
+        return _evaluate(test.jaxpr, test.consts, state[:size], [None] * size)[0]
+
+    first = [*start, *(smooth(start[place]) for place in integers)]
+    last = run(jax.make_jaxpr(goes_on)(*first), jax.make_jaxpr(following)(*first), first)
+    for place, slope in zip(integers, last[size:], strict=True):
+        note(last[place], slope)
+    return last[:size]
+
+
+def _switched(
+    index: Array, programs: Sequence[Any], operands: Sequence[Array], slopes: Sequence[Array | None]
+) -> tuple[list[Array], list[Array | None]]:
+    """Results of one of several programs, and their slopes: those of all integers, since any program may give them one."""
+
+    def way(program: Any) -> Callable[[], Any]:
+        def call() -> tuple[list[Array], list[Array | None]]:
+            results, after = _evaluate(program.jaxpr, program.consts, operands, slopes)
+            pairs = zip(results, after, strict=True)
+            return results, [_smooth(result, slope) if _is_integer(result) else None for result, slope in pairs]
+
+        return call
+
+    return jax.lax.switch(index, list(map(way, programs)))
+
+
+def _is_integer(array: Array) -> bool:
+    return jnp.issubdtype(array.dtype, jnp.integer)
+
+
+def _smooth(array: Array, slope: Array | None) -> Array:
+    return array.astype(jnp.float64) if slope is None else slope
+
+
 def _evaluate(
     program: Any, constants: Sequence[Array], values: Sequence[Array], slopes: Sequence[Array | None]
 ) -> tuple[list[Array], list[Array | None]]:
@@ -146,8 +206,9 @@ def _evaluate(
     from jax.extend.core import Literal  # takes long to load, and few programs are differentiated by integers
 
     value_of = dict(zip([*program.constvars, *program.invars], [*constants, *values], strict=True))
-    # A variable without an entry has no slope.
-    slope_of = {var: slope for var, slope in zip(program.invars, slopes, strict=True) if slope is not None}
+    # A variable without an entry has no slope. Constants are what a branch or a round reads from outside.
+    given = zip([*program.constvars, *program.invars], [*map(find, constants), *slopes], strict=True)
+    slope_of = {var: slope for var, slope in given if slope is not None}
 
     def value(atom: Any) -> Array:
         return atom.val if isinstance(atom, Literal) else value_of[atom]
@@ -187,6 +248,8 @@ def _with_slopes(
 
         program, constants = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
         return _evaluate(program, constants, operands, slopes)
+    if name == "cond":
+        return _switched(operands[0], equation.params["branches"], operands[1:], slopes[1:])
     # A cast is where integers and floats meet.
     if name == "convert_element_type":
         return _converted(operands[0], slopes[0], equation.params["new_dtype"])

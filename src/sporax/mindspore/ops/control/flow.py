@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.mindspore.common import _integer_gradients
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 from sporax.mindspore.ops._core import PRIMITIVES, Array, Operand, check, export, operator, promote
@@ -49,11 +50,13 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
         return true_fn(*operands) if decided else false_fn(*operands)
     written = _writes(lambda: true_fn(*operands), lambda: false_fn(*operands))
 
-    def branch(function: Callable[..., Any]) -> Callable[[list[Any]], Any]:
-        return lambda values: _isolated(lambda: _tensors(function(*operands)), written, values)
+    values = _values(written)
+
+    def branch(function: Callable[..., Any]) -> Callable[[], Any]:
+        return lambda: _isolated(lambda: _tensors(function(*operands)), written, values)
 
     try:
-        result, after = jax.lax.cond(_flag(pred), branch(true_fn), branch(false_fn), _values(written))
+        result, after = _integer_gradients.chosen(_flag(pred), branch(true_fn), branch(false_fn))
     except SporaxTypeError:
         raise
     except TypeError as error:
