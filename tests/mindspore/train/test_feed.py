@@ -203,3 +203,14 @@ def test_evaluation_reads_a_data_set_class_once():
     ms.set_auto_parallel_context(pipeline_stages=2)
     (first, _, factor), *_ = Feed(Wide()).epoch()
     assert first.shape == (8, 4) and np.shape(factor) == ()
+
+
+def test_sink_mode_begins_with_an_epoch():
+    def batches(step: int, at_once: int) -> list[int]:
+        data = ms.dataset.NumpySlicesDataset(np.arange(4), ["x"], shuffle=False)
+        data.set_init_step(step)
+        return [int(x) for (x,) in Feed(data, at_once=at_once).take(3)]
+
+    assert batches(2, 1) == batches(2, 2) == [2, 3, 0]
+    with pytest.warns(UserWarning, match="a multiple of 4, but got 6; it is 4 now"):
+        assert batches(6, 4) == [0, 1, 2]

@@ -79,12 +79,22 @@ class Feed:
         dataset: gives lists of columns.
         output_numpy: numpy arrays instead of Tensors.
         trains: whether the batches are for steps of training.
+        at_once: batches that sink mode takes between two words to the host. As in MindSpore it begins with the first of these:
+            `set_init_step` is rounded down, with a warning.
 
     Raises:
         SporaxTypeError: what `create_tuple_iterator` gives cannot be iterated.
     """
 
-    def __init__(self, dataset: Any, *, output_numpy: bool = False, trains: bool = True) -> None:
+    def __init__(self, dataset: Any, *, output_numpy: bool = False, trains: bool = True, at_once: int = 1) -> None:
+        if over := getattr(dataset, "get_init_step", int)() % at_once:
+            step = dataset.get_init_step() - over
+            warnings.warn(
+                f"For 'set_init_step', the step must be the end of an epoch in sink mode, a multiple of {at_once}, but got "
+                f"{step + over}; it is {step} now.",
+                stacklevel=2,
+            )
+            dataset.set_init_step(step)
         # Without end: the loop counts epochs itself.
         wanted = {"num_epochs": -1, "output_numpy": output_numpy}
         taken = _accepted(dataset.create_tuple_iterator, wanted)

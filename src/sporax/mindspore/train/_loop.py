@@ -152,7 +152,7 @@ class TrainLoop:
         # In PyNative mode every step is run by itself.
         grouped = self._sink_size is not None and context.graph_mode()
         # Groups are stacked on the host, which needs numpy arrays.
-        feed = Feed(self._dataset, output_numpy=grouped)
+        feed = Feed(self._dataset, output_numpy=grouped, at_once=self._sink_size or 1)
         # An evaluation before this run has switched it off.
         set_training(self._network, self._backbone, True)
         try:

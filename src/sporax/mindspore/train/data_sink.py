@@ -48,7 +48,7 @@ def data_sink(
     if check_dataset("data_sink", dataset) == 0:
         raise SporaxValueError("For 'data_sink', the dataset must not be empty, but it has no batch.")
     run = fn if jit_config is None else jit(fn, input_signature=input_signature)
-    feed = Feed(dataset)
+    feed = Feed(dataset, at_once=sink_size)
 
     # The feed goes on where the last call stopped.
     @functools.wraps(fn)

@@ -53,7 +53,7 @@ class DatasetHelper:
         self._steps = size if sink_size == -1 else sink_size
         self._in_groups = self.is_sunk and context.graph_mode()
         # Groups are stacked on the host, which needs numpy arrays.
-        self._feed = Feed(dataset, output_numpy=self._in_groups)
+        self._feed = Feed(dataset, output_numpy=self._in_groups, at_once=self.sink_size())
         self._network: Any = None
         self._fed: _FedNetwork | None = None
 
