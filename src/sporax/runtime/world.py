@@ -260,19 +260,30 @@ def _devices_by_rank(size: int) -> tuple[jax.Device, ...]:
 
 
 class carry_over:  # noqa: N801 - a context manager used like a verb
-    """Context in which JAX's backend is replaced; Tensors, Parameters and generators keep their values through it."""
+    """Context in which JAX's backend is replaced; Tensors, Parameters and generators keep their values through it.
+
+    What is sharded over processes is lost: nobody has all of it, and it may be too large for one of them.
+    """
 
     def __enter__(self) -> None:
-        self._saved = [(holder, array, np.asarray(array)) for holder, array in _held_arrays()]
+        self._saved = [
+            (holder, array, np.asarray(array) if array.is_fully_addressable or array.is_fully_replicated else None)
+            for holder, array in _held_arrays()
+        ]
         for entry in self._saved:
             # An array that is alive when its backend goes would be a dangling buffer.
             del entry[0].raw
+            if entry[2] is None and not entry[1].is_deleted():
+                entry[1].delete()
         from jax.extend import backend  # takes long to load, and most processes replace no backend
 
         backend.clear_backends()
 
     def __exit__(self, *_: object) -> None:
-        renewed = {ByIdentity(array): jnp.asarray(values, values.dtype) for _, array, values in self._saved}
+        renewed = {
+            ByIdentity(array): array if values is None else jnp.asarray(values, values.dtype)
+            for _, array, values in self._saved
+        }
         for holder, array, _values in self._saved:  # several holders may share one array, and do so afterwards
             holder.raw = renewed[ByIdentity(array)]
 

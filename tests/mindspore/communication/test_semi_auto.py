@@ -12,7 +12,9 @@ FOUR_BY_ONE, TWO_BY_TWO = ("data_parallel", "full_batch", "patches", "sink"), ("
 def test_processes_train_like_one_with_all_devices(check_ranks, tmp_path):
     jobs = [("one", 1, 4, FOUR_BY_ONE + TWO_BY_TWO), ("four", 4, 1, FOUR_BY_ONE), ("two", 2, 2, TWO_BY_TWO)]
     for name, processes, devices, ways in jobs:
-        check_ranks("semi_auto.py", processes, tmp_path, name, *ways, local_devices=devices, JAX_PLATFORMS="cpu")
+        check_ranks(
+            "semi_auto.py", processes, tmp_path, name, *ways, "released", local_devices=devices, JAX_PLATFORMS="cpu"
+        )
     one = json.loads((tmp_path / "one.json").read_text())
     for name, _, _, ways in jobs[1:]:
         many = json.loads((tmp_path / f"{name}.json").read_text())

@@ -14,7 +14,7 @@ import sporax.mindspore as ms
 import sporax.mindspore.dataset as ds
 from sporax.mindspore import Tensor, nn, ops
 from sporax.mindspore.common.initializer import initializer
-from sporax.mindspore.communication import get_rank, init
+from sporax.mindspore.communication import get_rank, init, release
 from sporax.mindspore.train.callback import Callback
 from sporax.runtime import world
 
@@ -128,9 +128,15 @@ WAYS = {
 }
 ms.set_context(mode=ms.GRAPH_MODE)
 results = {}
-for way in sys.argv[3:]:
+releases = sys.argv[-1] == "released"
+for way in sys.argv[3 : -1 if releases else None]:
     results[way], net = WAYS[way]()
     ms.save_checkpoint(net, str(OUT / f"{NAME}-{way}{f'-of-{RANK}' if RANK else ''}.ckpt"))
 if RANK == 0:
     (OUT / f"{NAME}.json").write_text(json.dumps(results))
+if releases:
+    # Replicated Tensors keep their values, and sharded Parameters, which no rank has whole, do not hold it up.
+    loss = Tensor(X) + 1
+    release()
+    np.testing.assert_array_equal(loss.asnumpy(), X + 1)
 print("all is well")
