@@ -30,7 +30,9 @@ def array(obj: Any, dtype: Any = None, copy: bool = True, ndmin: int = 0) -> Ten
         SporaxTypeError: `obj` is something else.
         SporaxValueError: its lists have different lengths.
     """
-    if isinstance(obj, Tensor):
+    if isinstance(obj, Tensor) and not copy and dtype in (None, obj.dtype):
+        result = obj
+    elif isinstance(obj, Tensor):
         # A copy of the array: eager results must not share a buffer with a Parameter that a step may donate.
         values = obj.array if dtype is None else obj.array.astype(to_dtype(dtype).np_dtype)
         result = wrap(jnp.array(values) if copy else values)
@@ -96,7 +98,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
     # The size of the result is needed while tracing, so Tensors are not accepted.
     if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
         raise SporaxTypeError(f"For 'numpy.arange', start, stop and step must be numbers, but got {tuple(numbers)}.")
-    values = np.arange(start) if stop is None else np.arange(start, stop, 1 if step is None else step)
+    values = np.arange(*((0, start) if stop is None else (start, stop)), 1 if step is None else step)
     # Through a list, so that the numbers count as Python's and get 32 bits; an empty list would lose its dtype.
     return _from_numbers("arange", values.tolist(), dtype) if values.size else Tensor(_empty(values, dtype))
 

@@ -63,11 +63,9 @@ def test_gradients_are_those_of_bprop(mode):
     np.testing.assert_array_equal(by_a.asnumpy(), [[12, 12], [18, 18]])
 
 
-def test_numbers_have_no_gradients():
-    # `bprop` may answer for them in any shape.
-    scaled = Custom(
-        lambda a, n: a + a + a, lambda a, n: a, lambda a, n: a, bprop=lambda a, n, out, dout: (dout * n, dout)
-    )
+def test_numbers_stay_numbers_and_have_no_gradients():
+    # As a tensor the number would make float64 of the product. `bprop` may answer for it in any shape.
+    scaled = Custom(lambda a, n: a * n, lambda a, n: a, lambda a, n: a, bprop=lambda a, n, out, dout: (dout * n, dout))
     np.testing.assert_array_equal(ms.grad(lambda a: scaled(a, 3).sum())(Y).asnumpy(), [[3, 3], [3, 3]])
 
 

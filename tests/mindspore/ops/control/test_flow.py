@@ -127,6 +127,11 @@ def test_fori_loop(run):
 def test_class_forms():
     assert float(ops.WhileLoop()(lambda v: v < 5, lambda v: v + 2, ms.Tensor(0))) == 6
     assert float(ops.Scan()(lambda c, x: (c + x, None), ms.Tensor(0), ms.Tensor([1, 2]))[0]) == 3
+    assert ops.Scan()(lambda c, x: (c + x, c + x), 0, [1, 2, 3, 4]) == (10, [1, 3, 6, 10])
+    # A round gets an element, not a row of each.
+    rows = [ms.Tensor([1, 2]), ms.Tensor([3, 4])]
+    last, sums = ms.jit(lambda rows: ops.Scan()(lambda c, x: (c + x, c.sum()), ms.Tensor([0, 0]), rows))(rows)
+    assert (last.asnumpy().tolist(), list(map(int, sums))) == ([4, 6], [0, 3])
     assert float(ops.ForiLoop()(0, 3, lambda i, v: v + i, ms.Tensor(0))) == 3
 
 

@@ -212,11 +212,6 @@ _KINDS = ("hybrid", "akg", "tbe", "aicpu", "aot", "pyfunc")
 _Results = tuple[tuple[jax.ShapeDtypeStruct, ...], bool]
 
 
-def _as_tensor(value: Any) -> Tensor:
-    """Numbers become tensors, as the function gets arrays; they have no gradients."""
-    return value if isinstance(value, Tensor) else Tensor(value)
-
-
 class Custom(PrimitiveWithInfer):
     """An operator made of a Python function of numpy arrays.
 
@@ -270,20 +265,21 @@ class Custom(PrimitiveWithInfer):
         raise SporaxRuntimeError("For 'Custom', 'bprop' must be given where a gradient is needed, but it is None.")
 
     def _compute(self, *inputs: Any) -> Any:
-        tensors = tuple(map(_as_tensor, inputs))
-        structs, is_one = self._results([tensor.array for tensor in tensors])
-        if not any(isinstance(tensor.array, jax.core.Tracer) for tensor in tensors):
-            # With concrete inputs the function runs at once; its errors then reach the caller.
-            return self._answer(
-                tuple(map(wrap_numpy, self._call(structs, *(tensor.array for tensor in tensors)))), is_one
-            )
+        structs, is_one = self._results([(each if isinstance(each, Tensor) else Tensor(each)).array for each in inputs])
+
+        def on_host(*arrays: Any) -> tuple[np.ndarray[Any, Any], ...]:
+            """Numbers among the inputs are numbers to the function, too."""
+            remaining = iter(arrays)
+            return self._call(structs, *(next(remaining) if isinstance(each, Tensor) else each for each in inputs))
 
         def run(*inputs: Any) -> Any:
-            call, arrays = functools.partial(self._call, structs), (_as_tensor(value).array for value in inputs)
+            arrays = [each.array for each in inputs if isinstance(each, Tensor)]
+            # With concrete inputs the function runs at once; its errors then reach the caller.
+            if not any(isinstance(array, jax.core.Tracer) for array in arrays):
+                return self._answer(tuple(map(wrap_numpy, on_host(*arrays))), is_one)
             # "sequential": under `vmap` the function is called for each sample, since it does not know of batches.
-            return self._answer(
-                tuple(map(wrap, jax.pure_callback(call, structs, *arrays, vmap_method="sequential"))), is_one
-            )
+            results = jax.pure_callback(on_host, structs, *arrays, vmap_method="sequential")
+            return self._answer(tuple(map(wrap, results)), is_one)
 
         return own_gradient("Custom", run, self.bprop or self._no_bprop, inputs) if structs else run(*inputs)
 
@@ -319,10 +315,10 @@ class Custom(PrimitiveWithInfer):
         pairs = zip(shapes, dtypes, strict=True)
         return tuple(jax.ShapeDtypeStruct(tuple(shape) or (1,), dtype.np_dtype) for shape, dtype in pairs), is_one
 
-    def _call(self, structs: Sequence[jax.ShapeDtypeStruct], *arrays: Any) -> tuple[np.ndarray[Any, Any], ...]:
+    def _call(self, structs: Sequence[jax.ShapeDtypeStruct], *inputs: Any) -> tuple[np.ndarray[Any, Any], ...]:
         """Run the function on the host, and see that it keeps what was promised."""
         # Copies: the callback's arrays may be the device's own, and the function may write to them.
-        returned = self.func(*(np.array(array) for array in arrays))
+        returned = self.func(*(np.array(each) if isinstance(each, np.ndarray | jax.Array) else each for each in inputs))
         if not structs:
             return ()
         results = returned if isinstance(returned, tuple | list) else (returned,)

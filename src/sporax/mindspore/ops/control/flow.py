@@ -284,9 +284,28 @@ def _first_line(error: Exception) -> str:
     return str(error).split("\n")[0]
 
 
+def _scan_elements(
+    loop_func: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None = None, unroll: bool = True
+) -> Any:
+    """`scan`, but a list or tuple `xs` holds what rounds get, of any kind; what they give is a list then.
+
+    Example:
+        >>> ops.Scan()(lambda total, x: (total + x, total + x), 0, [1, 2, 3, 4])
+        (10, [1, 3, 6, 10])
+    """
+    if not isinstance(xs, list | tuple):
+        return scan(loop_func, init, xs, length, unroll)
+    _check_functions("Scan", loop_func=loop_func)
+    outputs = []
+    for element in xs:
+        init, output = loop_func(init, element)
+        outputs.append(output)
+    return init, outputs
+
+
 def _class_forms() -> Iterator[tuple[str, type]]:
     # Classes whose call is the function: MindSpore's class forms have no attributes.
-    for name, function in (("WhileLoop", while_loop), ("Scan", scan), ("ForiLoop", fori_loop)):
+    for name, function in (("WhileLoop", while_loop), ("Scan", _scan_elements), ("ForiLoop", fori_loop)):
         body = {"__call__": staticmethod(function), "__doc__": function.__doc__, "__module__": "sporax.mindspore.ops"}
         yield name, type(name, (), body)
 
