@@ -262,7 +262,7 @@ def _devices_by_rank(size: int) -> tuple[jax.Device, ...]:
 class carry_over:  # noqa: N801 - a context manager used like a verb
     """Context in which JAX's backend is replaced; Tensors, Parameters and generators keep their values through it.
 
-    What is sharded over processes is lost: nobody has all of it, and it may be too large for one of them.
+    What is sharded over processes is lost: no rank has all of it, and it may be too large for one of them.
     """
 
     def __enter__(self) -> None:

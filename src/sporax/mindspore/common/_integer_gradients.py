@@ -207,8 +207,8 @@ def _evaluate(
 
     value_of = dict(zip([*program.constvars, *program.invars], [*constants, *values], strict=True))
     # A variable without an entry has no slope. Constants are what a branch or a round reads from outside.
-    given = zip([*program.constvars, *program.invars], [*map(find, constants), *slopes], strict=True)
-    slope_of = {var: slope for var, slope in given if slope is not None}
+    pairs = zip([*program.constvars, *program.invars], [*map(find, constants), *slopes], strict=True)
+    slope_of = {var: slope for var, slope in pairs if slope is not None}
 
     def value(atom: Any) -> Array:
         return atom.val if isinstance(atom, Literal) else value_of[atom]
