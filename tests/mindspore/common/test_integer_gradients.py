@@ -194,3 +194,20 @@ def test_branches_and_loops_of_compiled_functions(function, expected):
     inputs = [(2, 3), (3, -1), (-1, 2)]
     found = [tuple(map(int, gradients(Tensor(x, ms.int32), Tensor(y, ms.int32)))) for x, y in inputs]
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("function", "other", "expected"),
+    [
+        (lambda x, y: x * y, F, [1, -12, 25]),
+        (lambda x, y: x * y, Y, [12, -56, -30]),
+        (lambda x, y: x.astype(ms.float32) * y * 1.5, Y, [18, -84, -45]),
+        (lambda x, y: (x * x).sum(), Y, 100),
+        (lambda x, y: y * y, F, [0.5, 4.5, 12.5]),
+    ],
+)
+def test_derivatives_in_a_direction(function, other, expected):
+    """They were zeros along integers; expected values as the wheel's, whose are of the same form."""
+    x = Tensor([1, -4, 5], ms.int32) if other is F else Tensor([3, -4, 5], ms.int32)
+    output, slope = ms.jvp(function, (x, other), (x, other))
+    assert (slope.asnumpy().tolist(), slope.dtype) == (expected, output.dtype)

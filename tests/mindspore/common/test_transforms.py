@@ -313,3 +313,34 @@ def test_a_list_that_is_not_said_is_that_of_the_network():
     ((by_input,), (again,)) = ops.GradOperation(get_by_list=True, get_all=True)(Scaled())(Y)
     np.testing.assert_allclose(by_input.asnumpy(), (X * X).asnumpy())
     np.testing.assert_allclose(again.asnumpy(), by_weight.asnumpy())
+
+
+class Shifted(nn.Cell):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor, self.last = factor, ms.Parameter(Tensor([0.0, 1.0]), name="last")
+
+    def construct(self, x, y):
+        ops.assign(self.last, x)
+        return self.last * self.factor + y, 2
+
+
+def test_vmap_over_cells_gives_each_its_member():
+    cells = nn.CellList([Shifted(1.0), Shifted(10.0)])
+    x, y = Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([0.5, 0.25])
+    shifted, numbers = ms.vmap(cells, (1, None), (0, None))(x, y)
+    np.testing.assert_array_equal(shifted.asnumpy(), [[1.5, 3.25], [20.5, 40.25]])
+    assert int(numbers) == 2
+    assert [cell.last.asnumpy().tolist() for cell in cells] == [[1.0, 3.0], [2.0, 4.0]]
+
+
+def test_axes_may_be_lists_and_results_numbers():
+    found, number = ms.vmap(lambda x, pair: (x * pair[0], 3), (0, [-1, None]), (0, 0))(X, (X.T, 1))
+    np.testing.assert_array_equal(found.asnumpy(), X.asnumpy() ** 2)
+    np.testing.assert_array_equal(number.asnumpy(), [3] * len(X))
+
+
+def test_without_inputs_there_are_no_gradients():
+    assert ms.GradOperation()(lambda: Tensor(1.0))() == ()
+    with pytest.raises(RuntimeError, match="'grad_position' must not be empty"):
+        ms.grad(lambda x: x, ())

@@ -329,8 +329,8 @@ def _converted(value: Array, slope: Array | None, dtype: Any) -> tuple[list[Arra
         return result, None
 
     def backward(_: None, gradient: Array) -> tuple[Array, None]:
-        # Truncated to an integer, as MindSpore's cast does on its way back.
-        return as_integers(gradient.real, origin).astype(jnp.float64), None
+        # Truncated to an integer, as MindSpore's cast does on its way back; a derivative of this passes as through any cast.
+        return _carried(as_integers(gradient.real, origin), gradient.real.astype(jnp.float64)), None
 
     cast.defvjp(forward, backward)
     return [cast(slope, result)], [None]

@@ -202,23 +202,7 @@ class Pullback:
     def _run_with_slopes(self) -> Any:
         """As without integers, but these, and integer outputs, are differentiated through their slopes."""
         arrays = [*self._inputs, *self._parameters]
-        positions = [place for place, array in enumerate(arrays) if not is_inexact(array)]
-
-        def function(
-            inputs: list[jax.Array], parameters: list[jax.Array], slopes: list[jax.Array]
-        ) -> tuple[tuple[list[jax.Array], dict[int, jax.Array]], Any]:
-            combined = [*inputs, *parameters]
-            for place, slope in zip(positions, slopes, strict=True):
-                # Not a tracer, so that code can ask for its value; a copy where one array is two inputs.
-                is_second = any(arrays[place] is other for other in arrays[:place])
-                combined[place] = jnp.array(arrays[place]) if is_second else arrays[place]
-                _integer_gradients.note(combined[place], slope)
-            outputs, aux = self.call.pure(combined[: len(inputs)], combined[len(inputs) :])
-            slopes_of_outputs = {place: _integer_gradients.find(output) for place, output in enumerate(outputs)}
-            # Outputs without a slope do not depend on an integer.
-            return (outputs, {place: slope for place, slope in slopes_of_outputs.items() if slope is not None}), aux
-
-        smooth = [_integer_gradients.smooth(arrays[place]) for place in positions]
+        function, positions, smooth = _with_slopes(self.call, arrays, len(self._inputs))
         with _explained(), _integer_gradients.preserved():
             (self._leaves, self._slopes), pull, aux = jax.vjp(
                 function, self._inputs, self._parameters, smooth, has_aux=True
@@ -271,6 +255,29 @@ class Pullback:
         }
 
 
+def _with_slopes(
+    call: Call, arrays: list[jax.Array], num_inputs: int
+) -> tuple[Callable[..., Any], list[int], list[jax.Array]]:
+    """`Call.pure` as a function of inputs, weights and slopes, the places of integers among the arrays, and their slopes."""
+    positions = [place for place, array in enumerate(arrays) if not is_inexact(array)]
+
+    def function(
+        inputs: Sequence[jax.Array], parameters: Sequence[jax.Array], slopes: Sequence[jax.Array]
+    ) -> tuple[tuple[list[jax.Array], dict[int, jax.Array]], Any]:
+        combined = [*inputs, *parameters]
+        for place, slope in zip(positions, slopes, strict=True):
+            # Not a tracer, so that code can ask for its value; a copy where one array is two inputs.
+            is_second = any(arrays[place] is other for other in arrays[:place])
+            combined[place] = jnp.array(arrays[place]) if is_second else arrays[place]
+            _integer_gradients.note(combined[place], slope)
+        outputs, aux = call.pure(combined[:num_inputs], combined[num_inputs:])
+        slopes_of_outputs = {place: _integer_gradients.find(output) for place, output in enumerate(outputs)}
+        # Outputs without a slope do not depend on an integer.
+        return (outputs, {place: slope for place, slope in slopes_of_outputs.items() if slope is not None}), aux
+
+    return function, positions, [_integer_gradients.smooth(arrays[place]) for place in positions]
+
+
 def loss_marked(outputs: Sequence[jax.Array], cotangents: Sequence[Any]) -> list[Any]:
     """The same cotangents; the plan knows that these are where the backward pass starts."""
     marked = list(cotangents)
@@ -309,14 +316,36 @@ def pushforward(call: Call, directions: Sequence[jax.Array]) -> tuple[Any, Any, 
         return call.pure(arrays, [])
 
     try:
-        # Some operators, such as collectives, have a reverse mode only.
-        with forward_mode_refused():
-            outputs, slopes, (updates, structure, rest) = jax.jvp(function, inputs, tangents, has_aux=True)
+        if call.by_integers:
+            outputs, slopes, (updates, structure, rest) = _pushed_by_integers(call, inputs, tangents, directions)
+        else:
+            # Some operators, such as collectives, have a reverse mode only.
+            with forward_mode_refused():
+                outputs, slopes, (updates, structure, rest) = jax.jvp(function, inputs, tangents, has_aux=True)
     except ReverseModeNeeded:
         outputs, slopes, (updates, structure, rest) = _pushed_in_reverse(function, inputs, tangents)
     frames.commit(updates)
     complete = [dense(slope, output) for slope, output in zip(slopes, outputs, strict=True)]
     return structure.fill(outputs), structure.fill(complete), rest[1].fill(rest[0])
+
+
+def _pushed_by_integers(
+    call: Call, inputs: list[jax.Array], tangents: list[Any], directions: Sequence[jax.Array]
+) -> tuple[list[jax.Array], list[Any], Any]:
+    """As `_pushed_in_reverse`, integers through their slopes, whose casts have a reverse mode only."""
+    function, positions, smooth = _with_slopes(call, inputs, len(inputs))
+
+    def of_slopes(*arrays: jax.Array) -> tuple[list[jax.Array], Any]:
+        (outputs, slopes), aux = function(arrays[: len(inputs)], [], arrays[len(inputs) :])
+        return [*outputs, *slopes.values()], (aux, [*slopes])
+
+    steps = [jnp.asarray(directions[place], jnp.float64) for place in positions]
+    with _explained(), _integer_gradients.preserved():
+        values, pushed, (aux, places) = _pushed_in_reverse(of_slopes, [*inputs, *smooth], [*tangents, *steps])
+    outputs = values[: len(values) - len(places)]
+    for place, slope in zip(places, pushed[len(outputs) :], strict=True):
+        pushed[place] = _integer_gradients.as_integers(slope, outputs[place].dtype)
+    return outputs, pushed[: len(outputs)], aux
 
 
 def _pushed_in_reverse(

@@ -16,14 +16,9 @@ from contextlib import nullcontext
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
-from sporax.base.errors import (
-    SporaxNotImplementedError,
-    SporaxRuntimeError,
-    SporaxTypeError,
-    SporaxValueError,
-    check_type,
-)
+from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common._pullback import Call, Pullback, Updates, is_differentiable, pushforward, zeros_like
 from sporax.mindspore.common.jit import compiled_in_graph_mode, returning_values
 from sporax.mindspore.common.one_forward import pullback_of
@@ -150,7 +145,7 @@ class GradOperation:
                 positions = () if self.get_by_list else positions[:1]
             pullback = pullback_of(Call(fn, args, kwargs, positions, chosen or ()))
             by_input, by_weight = pullback(sens)
-            shaped = tuple(by_input) if self.get_all else next(iter(by_input), None)
+            shaped = tuple(by_input) if self.get_all else next(iter(by_input), ())
             if chosen is None:
                 return shaped
             weighted = _shaped_weights(by_weight, chosen, single, False)
@@ -286,6 +281,7 @@ def _positions(value: Any) -> Positions | None:
     values = value if isinstance(value, tuple) else (value,)
     if any(isinstance(position, bool) or not isinstance(position, int) for position in values):
         raise SporaxTypeError(f"For 'grad', 'grad_position' must be int, tuple of ints or None, but got {value!r}.")
+    SporaxRuntimeError.raise_if(not values, "grad", "grad_position", "not be empty", value)
     if any(position < 0 for position in values) or len(set(values)) < len(values):
         raise SporaxValueError(f"For 'grad', 'grad_position' must hold distinct numbers >= 0, but got {value}.")
     return values
@@ -317,14 +313,13 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callabl
     """A function that applies `fn` to every member along one dimension of its arguments, as one computation.
 
     Args:
-        fn: function or Cell of Tensors.
+        fn: function or Cell of Tensors; or a CellList of Cells of one kind, each of which gets one member.
         in_axes: which dimension of the arguments is mapped: an int for all, or a tuple with, per argument, an int, None (the
             argument is the same for every member) or such a tuple again.
         out_axes: at which dimension results are stacked: likewise. None: the result is the same for every member.
 
     Raises:
         SporaxTypeError: `fn` is not callable, or axes are neither ints, None nor tuples of them.
-        SporaxNotImplementedError: `fn` is a CellList (MindSpore's way to map over networks).
         SporaxRuntimeError: when called: axes that do not fit the arguments or results, members of different number, nothing
             that is mapped, or a Parameter that would get one value per member.
 
@@ -333,14 +328,12 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callabl
     """
     # By name: CellList is above this module.
     if type(fn).__name__ == "CellList":
-        raise SporaxNotImplementedError("For 'vmap', 'fn' must be one function or Cell, but got a CellList.")
-    _check_axes("in_axes", in_axes)
-    _check_axes("out_axes", out_axes)
-
+        return _over_cells(fn, _axes("in_axes", in_axes), _axes("out_axes", out_axes))
+    in_axes, out_axes = _axes("in_axes", in_axes), _axes("out_axes", out_axes)
     values = returning_values(fn)
 
     def pure(*args: Any) -> tuple[Any, Updates]:
-        result, updates = frames.isolate(lambda: values(*args))
+        result, updates = frames.isolate(lambda: _tensors(values(*args)))
         return result, Updates(updates)
 
     # Writes are not mapped: one value per member has no place in a Parameter.
@@ -361,6 +354,36 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callabl
         return result
 
     return compiled_in_graph_mode("vmap", over_members, fn)
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, Tensor)
+
+
+def _tensors(results: Any) -> Any:
+    """`results` with Tensors in place of numbers, of which the members' are stacked as well."""
+    return jax.tree.map(lambda leaf: leaf if _is_tensor(leaf) else Tensor(leaf), results, is_leaf=_is_tensor)
+
+
+def _over_cells(cells: Any, in_axes: Any, out_axes: Any) -> Callable[..., Any]:
+    """`vmap` over the Cells of a CellList: each runs its own member, as they may differ in more than their Parameters."""
+
+    def member(axes: Any, value: Any, number: int) -> Any:
+        if isinstance(value, tuple | list):
+            each = axes if isinstance(axes, tuple) else (axes,) * len(value)
+            return tuple(member(axis, part, number) for axis, part in zip(each, value, strict=True))
+        return value if axes is None else wrap(jnp.take(value.array, number, axes))
+
+    def stacked(axes: Any, results: Sequence[Any]) -> Any:
+        if isinstance(results[0], tuple | list):
+            each = axes if isinstance(axes, tuple) else (axes,) * len(results[0])
+            return tuple(stacked(axis, parts) for axis, *parts in zip(each, *results, strict=True))
+        return results[0] if axes is None else wrap(jnp.stack([result.array for result in results], axes))
+
+    def over_members(*args: Any) -> Any:
+        return stacked(out_axes, [_tensors(cell(*member(in_axes, args, place))) for place, cell in enumerate(cells)])
+
+    return compiled_in_graph_mode("vmap", over_members, cells)
 
 
 def jacfwd(
@@ -433,9 +456,10 @@ def _shaped(values: Any) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def _check_axes(what: str, axes: object) -> None:
-    if isinstance(axes, tuple):
-        for axis in axes:
-            _check_axes(what, axis)
-    elif isinstance(axes, bool) or not (axes is None or isinstance(axes, int)):
+def _axes(what: str, axes: Any) -> Any:
+    """The axes, lists among them as tuples."""
+    if isinstance(axes, tuple | list):
+        return tuple(_axes(what, axis) for axis in axes)
+    if isinstance(axes, bool) or not (axes is None or isinstance(axes, int)):
         raise SporaxTypeError.must("vmap", what, "be an int, None or a tuple of these", type(axes).__name__)
+    return axes
