@@ -341,9 +341,9 @@ def _pushed_by_integers(
 
     steps = [jnp.asarray(directions[place], jnp.float64) for place in positions]
     with _explained(), _integer_gradients.preserved():
-        values, pushed, (aux, places) = _pushed_in_reverse(of_slopes, [*inputs, *smooth], [*tangents, *steps])
-    outputs = values[: len(values) - len(places)]
-    for place, slope in zip(places, pushed[len(outputs) :], strict=True):
+        values, pushed, (aux, sloped) = _pushed_in_reverse(of_slopes, [*inputs, *smooth], [*tangents, *steps])
+    outputs = values[: len(values) - len(sloped)]
+    for place, slope in zip(sloped, pushed[len(outputs) :], strict=True):
         pushed[place] = _integer_gradients.as_integers(slope, outputs[place].dtype)
     return outputs, pushed[: len(outputs)], aux
 
