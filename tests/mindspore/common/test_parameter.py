@@ -12,7 +12,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.base.errors import SporaxTypeError, SporaxValueError
-from sporax.mindspore import Parameter, ParameterTuple, Tensor, nn
+from sporax.mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from sporax.mindspore.common.initializer import initializer
 
 
@@ -239,3 +239,42 @@ def test_bools_and_fractions_are_refused_where_they_do_not_fit():
     with pytest.raises(SporaxTypeError, match="'data' of dtype Float64 does not fit into it"):
         counter.set_data(1.2)
     assert counter.set_data(2).asnumpy() == 2
+
+
+def _set(parameter, x):
+    ops.assign(parameter, x * 2)
+
+
+def _set_first(parameter, x):
+    parameter[0] = x[1] * 2
+
+
+@pytest.mark.parametrize(
+    ("write", "by_input", "by_parameter"),
+    [
+        (_set, [6, 8], [3, 4]),
+        (lambda p, x: p.set_data(x * 2), [6, 8], [3, 4]),
+        (lambda p, x: ops.assign(p, p * 2), [4, 10], [3, 4]),
+        (lambda p, x: ops.assign_add(p, x), [5, 9], [3, 4]),
+        (_set_first, [8, 5], [3, 4]),
+        (lambda p, x: ops.scatter_update(p, Tensor([0]), x[1:] * 2), [8, 5], [3, 4]),
+    ],
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_who_reads_a_written_parameter_differentiates_by_it(write, by_input, by_parameter, compiled):
+    """Gradients went on to what was written; expected values are the wheel's, in both modes."""
+    parameter = Parameter(Tensor([2.0, 5.0]), name="w")
+
+    def function(x):
+        write(parameter, x)
+        return parameter * x
+
+    gradient = ms.grad(function, 0, parameter)
+    found = (ms.jit(gradient) if compiled else gradient)(Tensor([3.0, 4.0]))
+    assert [part.asnumpy().tolist() for part in found] == [by_input, by_parameter]
+
+
+def test_the_derivative_of_a_sum_passes_its_result():
+    parameter = Parameter(Tensor([2.0, 5.0]), name="w")
+    by_x, by_parameter = ms.grad(lambda x: ops.assign_add(parameter, x) * x, 0, parameter)(Tensor([3.0, 4.0]))
+    assert (by_x.asnumpy().tolist(), by_parameter.asnumpy().tolist()) == ([8, 13], [3, 4])

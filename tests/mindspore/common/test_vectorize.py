@@ -2,13 +2,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
-from sporax.base.errors import (
-    SporaxIndexError,
-    SporaxNotImplementedError,
-    SporaxRuntimeError,
-    SporaxTypeError,
-    SporaxValueError,
-)
+from sporax.base.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import Parameter, Tensor, nn, ops
 
 MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -82,8 +76,6 @@ def test_axes_that_do_not_fit(matrix, in_axes, out_axes, error, words: str):
 def test_what_cannot_be_mapped(matrix):
     with pytest.raises(SporaxRuntimeError, match="inconsistent sizes"):
         ms.vmap(dot)(matrix, matrix[:1])
-    with pytest.raises(SporaxNotImplementedError, match="CellList"):
-        ms.vmap(nn.CellList([nn.ReLU()]))
     with pytest.raises(SporaxTypeError, match="'fn' must be a function or a Cell"):
         ms.vmap(3)
 

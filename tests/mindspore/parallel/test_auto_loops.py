@@ -21,7 +21,7 @@ class Net(nn.Cell):
         for name, shape in shapes.items():
             value = (rng.normal(size=shape) / shape[-2] ** 0.5).astype(np.float32)
             setattr(self, name, ms.Parameter(Tensor(value), name=name))
-        self.product, self.scan = ops.MatMul(), ops.Scan()
+        self.product = ops.MatMul()
         if strategy is not None:
             self.product.shard(strategy)
 
@@ -30,7 +30,7 @@ class Net(nn.Cell):
             up, down = weights
             return h + ops.matmul(ops.gelu(self.product(h, up)), down), h.sum()
 
-        h, _ = self.scan(layer, x, (self.up, self.down))
+        h, _ = ops.scan(layer, x, (self.up, self.down))
         return ops.matmul(h, self.head)
 
 

@@ -45,6 +45,15 @@ _MARKS = ("_requires_grad", "_layerwise_parallel", "_parallel_optimizer", "_comm
 """What a Parameter says of itself to optimizers and plans."""
 
 
+@jax.custom_jvp
+def _instead(new: jax.Array, old: jax.Array) -> jax.Array:
+    """`new`, with the derivative of `old`."""
+    return new
+
+
+_instead.defjvp(lambda primals, tangents: (primals[0], tangents[1]))
+
+
 class Parameter(Tensor):
     """A named tensor that belongs to a Cell and that an optimizer updates.
 
@@ -135,6 +144,13 @@ class Parameter(Tensor):
         if frames.current_frame() is None and self._initializer is not None:
             self.forget_initializer()
         frames.write(self, array)
+
+    def assign_array(self, array: jax.Array) -> None:
+        """Write a new value. As in MindSpore, who reads the Parameter later differentiates by it, not by what was written."""
+        fits = (
+            array.shape == self.shape and array.dtype == self.array.dtype and jnp.issubdtype(array.dtype, jnp.inexact)
+        )
+        self._replace(_instead(array, self.array) if fits and frames.current_frame() is not None else array)
 
     @property
     def name(self) -> str:
@@ -308,7 +324,7 @@ class Parameter(Tensor):
             )
         # Copied: the buffer of `data` belongs to another Tensor, and this one is given away.
         same = array.dtype == self.dtype.np_dtype
-        self._replace(copied(array) if same else jnp.array(array, dtype=self.dtype.np_dtype, copy=True))
+        self.assign_array(copied(array) if same else jnp.array(array, dtype=self.dtype.np_dtype, copy=True))
         return self
 
     def _check_dtype(self, value: Any) -> None:

