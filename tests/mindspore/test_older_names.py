@@ -250,3 +250,10 @@ def test_keywords_of_first_releases_that_cannot_be():
         ops.split(x, axis=2, output_num=2)
     with pytest.raises(ValueError, match="'coordinate_transformation_mode' must be one of"):
         ops.interpolate(x, sizes=(6, 8), mode="bilinear", coordinate_transformation_mode="asymmetric")
+
+
+def test_arange_of_numpy_heeds_its_step_without_a_start():
+    numbers = ms.numpy.arange(1, step=0.25)
+    assert (numbers.asnumpy().tolist(), numbers.dtype) == ([0, 0.25, 0.5, 0.75], ms.float32)
+    assert ms.numpy.arange(10, None, 3).asnumpy().tolist() == [0, 3, 6, 9]
+    assert ms.numpy.asarray(numbers) is numbers

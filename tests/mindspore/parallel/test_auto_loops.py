@@ -1,4 +1,4 @@
-"""Automatic parallelism looks inside loops: layers in an `ops.Scan` are cut, and the user's strategies in them hold."""
+"""Automatic parallelism looks inside loops: layers in an `ops.scan` are cut, and the user's strategies in them hold."""
 
 import numpy as np
 import pytest

@@ -144,14 +144,14 @@ def chosen(flag: Array, first: Callable[[], Any], second: Callable[[], Any]) -> 
     if not _slopes.of:
         return jax.lax.cond(flag, first, second)
     ways = [jax.make_jaxpr(way, return_shape=True)() for way in (second, first)]
-    structure, other = (jax.tree.structure(shapes) for _, shapes in ways)
-    if structure != other or all(find(const) is None for program, _ in ways for const in program.consts):
+    structures = [jax.tree.structure(shapes) for _, shapes in ways]
+    if len(set(structures)) > 1 or all(find(const) is None for program, _ in ways for const in program.consts):
         return jax.lax.cond(flag, first, second)
     results, slopes = _switched(flag.astype(jnp.int32), [program for program, _ in ways], [], [])
     for result, slope in zip(results, slopes, strict=True):
         if slope is not None:
             note(result, slope)
-    return jax.tree.unflatten(structure, results)
+    return jax.tree.unflatten(structures[0], results)
 
 
 def loop(run: Callable[[Any, Any, list[Array]], list[Array]], test: Any, body: Any, start: list[Array]) -> list[Array]:
@@ -191,6 +191,12 @@ def _switched(
     return jax.lax.switch(index, list(map(way, programs)))
 
 
+def _by_branches(
+    equation: Any, operands: list[Array], slopes: list[Array | None]
+) -> tuple[list[Array], list[Array | None]]:
+    return _switched(operands[0], equation.params["branches"], operands[1:], slopes[1:])
+
+
 def _is_integer(array: Array) -> bool:
     return jnp.issubdtype(array.dtype, jnp.integer)
 
@@ -222,7 +228,9 @@ def _evaluate(
         if all(entry is None for entry in operand_slopes):
             results, result_slopes = _bind(equation, operands), [None] * len(equation.outvars)
         else:
-            differentiate = _by_smooth_form if equation.params.get("name") in _smooth_forms else _with_slopes
+            differentiate = _by_branches if equation.primitive.name == "cond" else _with_slopes
+            if equation.params.get("name") in _smooth_forms:
+                differentiate = _by_smooth_form
             results, result_slopes = differentiate(equation, operands, operand_slopes)
         value_of.update(zip(equation.outvars, results, strict=True))
         slope_of |= {var: new for var, new in zip(equation.outvars, result_slopes, strict=True) if new is not None}
@@ -248,8 +256,6 @@ def _with_slopes(
 
         program, constants = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
         return _evaluate(program, constants, operands, slopes)
-    if name == "cond":
-        return _switched(operands[0], equation.params["branches"], operands[1:], slopes[1:])
     # A cast is where integers and floats meet.
     if name == "convert_element_type":
         return _converted(operands[0], slopes[0], equation.params["new_dtype"])

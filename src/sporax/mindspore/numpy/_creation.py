@@ -98,7 +98,8 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
     # The size of the result is needed while tracing, so Tensors are not accepted.
     if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
         raise SporaxTypeError(f"For 'numpy.arange', start, stop and step must be numbers, but got {tuple(numbers)}.")
-    values = np.arange(*((0, start) if stop is None else (start, stop)), 1 if step is None else step)
+    begin, end = (0, start) if stop is None else (start, stop)
+    values = np.arange(begin, end, 1 if step is None else step)
     # Through a list, so that the numbers count as Python's and get 32 bits; an empty list would lose its dtype.
     return _from_numbers("arange", values.tolist(), dtype) if values.size else Tensor(_empty(values, dtype))
 
