@@ -252,8 +252,10 @@ def test_keywords_of_first_releases_that_cannot_be():
         ops.interpolate(x, sizes=(6, 8), mode="bilinear", coordinate_transformation_mode="asymmetric")
 
 
-def test_arange_of_numpy_heeds_its_step_without_a_start():
+def test_series_of_numpy_heed_their_steps():
     numbers = ms.numpy.arange(1, step=0.25)
     assert (numbers.asnumpy().tolist(), numbers.dtype) == ([0, 0.25, 0.5, 0.75], ms.float32)
     assert ms.numpy.arange(10, None, 3).asnumpy().tolist() == [0, 3, 6, 9]
     assert ms.numpy.asarray(numbers) is numbers
+    series, distance = ms.numpy.linspace(0, 5, num=4, retstep=True, endpoint=False, dtype=ms.int16)
+    assert (series.asnumpy().tolist(), float(distance), distance.dtype) == ([0, 1, 2, 3], 1.25, ms.float32)

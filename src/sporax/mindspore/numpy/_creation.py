@@ -185,7 +185,8 @@ def linspace(
     """`num` numbers with equal distances; with `retstep` the distance as well."""
     # Always with the distance: JAX computes it anyway, and the result stays one kind of value.
     values = jnp.linspace(_plain(start), _plain(stop), num, endpoint, True, axis=axis)
-    numbers, step = (wrap(value.astype(_float(dtype))) for value in values)
+    # The distance is no number of the series: it stays a float whatever the dtype.
+    numbers, step = wrap(values[0].astype(_float(dtype))), wrap(values[1].astype(_float(None)))
     return (numbers, step) if retstep else numbers
 
 
