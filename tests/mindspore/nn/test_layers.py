@@ -192,3 +192,15 @@ def test_what_scripts_assign_to_a_batch_norm_later_changes_nothing(mode, kind):
     first, second = (layer(x).asnumpy() for layer in made)
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(made[1].moving_mean.asnumpy(), 0.1 * x.asnumpy().mean((0, 2, 3)), rtol=1e-5)
+
+
+def test_a_layer_that_is_one_function_takes_its_inputs_by_name_and_says_what_they_are():
+    x = Tensor(np.float32([-2, 1, 3]))
+    layer = nn.Threshold(1.5, 7.0)
+    for result in (layer(x), layer(x=x)):
+        np.testing.assert_array_equal(result.asnumpy(), [7, 7, 3])
+    np.testing.assert_array_equal(
+        nn.MatrixSetDiag()(Tensor(np.eye(2)), diagonal=Tensor([3.0, 4.0], ms.float64)), np.diag([3, 4])
+    )
+    with pytest.raises(SporaxTypeError, match="For 'Threshold', the inputs must fit construct.*but got 0 by position"):
+        layer()

@@ -9,10 +9,10 @@ import numpy as np
 
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
-from sporax.mindspore._declared import setting
+from sporax.mindspore._declared import fields_of, setting
 from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.cell import Cell, Layer
+from sporax.mindspore.nn.cell import Cell, Layer, applied
 
 
 def _layer(
@@ -80,36 +80,46 @@ class LeakyReLU(Layer):
         return ops.maximum(x, scaled) if self.alpha <= 1 else ops.minimum(x, scaled)
 
 
-class ELU(Cell):
-    """The input where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
+class _OfPrimitive(Layer):
+    """A layer around a primitive, which takes the layer's arguments, and can have a strategy.
 
-    def __init__(self, alpha: float = 1.0) -> None:
-        super().__init__()
-        self.alpha = argument.number("ELU", "alpha", alpha)
-        self.elu = ops.Elu(self.alpha)
+    Attributes:
+        _of: class of the primitive, and the attribute that holds it.
+    """
+
+    _of = ("", "")
+
+    def _prepare(self) -> None:
+        kind, attribute = self._of
+        setattr(self, attribute, getattr(ops, kind)(*(getattr(self, field.name) for field in fields_of(type(self)))))
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
-        return self.elu(x)
+        result: Tensor = getattr(self, self._of[1])(x)
+        return result
 
 
-class CELU(Cell):
+class ELU(_OfPrimitive):
+    """The input where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
+
+    alpha: float = setting(argument.number, default=1.0)
+    _of = ("Elu", "elu")
+
+
+class CELU(_OfPrimitive):
     """The input where it is positive, ``alpha * (exp(x / alpha) - 1)`` elsewhere (Barron 2017).
 
     Raises:
         SporaxValueError: `alpha` is 0.
     """
 
-    def __init__(self, alpha: float = 1.0) -> None:
-        super().__init__()
-        self.alpha = argument.number("CELU", "alpha", alpha)
+    alpha: float = setting(argument.number, default=1.0)
+    _of = ("CeLU", "celu")
+
+    def _prepare(self) -> None:
         if self.alpha == 0:
             raise SporaxValueError("For 'CELU', 'alpha' must not be 0.")
-        self.celu = ops.CeLU(self.alpha)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """`x` of any shape."""
-        return self.celu(x)
+        super()._prepare()
 
 
 class Hardtanh(Cell):
@@ -126,35 +136,21 @@ class Hardtanh(Cell):
         if self.min_val >= self.max_val:
             raise SporaxValueError(f"For 'Hardtanh', 'min_val' {min_val} must be below 'max_val' {max_val}.")
 
-    def construct(self, x: Tensor) -> Tensor:
-        """`x` of any shape."""
-        return ops.hardtanh(x, self.min_val, self.max_val)
+    construct = applied(ops.hardtanh, "x", "`x` of any shape.", "min_val max_val")
 
 
-class HShrink(Cell):
+class HShrink(_OfPrimitive):
     """Zero on [-lambd, lambd], the input elsewhere."""
 
-    def __init__(self, lambd: float = 0.5) -> None:
-        super().__init__()
-        self.lambd = argument.number("HShrink", "lambd", lambd)
-        self.hshrink = ops.HShrink(self.lambd)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """`x` of any shape."""
-        return self.hshrink(x)
+    lambd: float = setting(argument.number, default=0.5)
+    _of = ("HShrink", "hshrink")
 
 
-class SoftShrink(Cell):
+class SoftShrink(_OfPrimitive):
     """The input moved by `lambd` towards zero, and zero on [-lambd, lambd]."""
 
-    def __init__(self, lambd: float = 0.5) -> None:
-        super().__init__()
-        self.lambd = argument.number("SoftShrink", "lambd", lambd)
-        self.softshrink = ops.SoftShrink(self.lambd)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """`x` of any shape."""
-        return self.softshrink(x)
+    lambd: float = setting(argument.number, default=0.5)
+    _of = ("SoftShrink", "softshrink")
 
 
 class Threshold(Layer):
@@ -162,10 +158,7 @@ class Threshold(Layer):
 
     threshold: float = setting(argument.number)
     value: float = setting(argument.number)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """`x` of any shape."""
-        return ops.threshold(x, self.threshold, self.value)
+    construct = applied(ops.threshold, "x", "`x` of any shape.", "threshold value")
 
 
 class RReLU(Cell):
@@ -184,9 +177,7 @@ class RReLU(Cell):
         if self.lower > self.upper:
             raise SporaxValueError(f"For 'RReLU', 'lower' {lower} must not be above 'upper' {upper}.")
 
-    def construct(self, x: Tensor) -> Tensor:
-        """`x` of any shape."""
-        return ops.rrelu(x, self.lower, self.upper)
+    construct = applied(ops.rrelu, "x", "`x` of any shape.", "lower upper")
 
 
 class PReLU(Cell):
@@ -219,27 +210,18 @@ class PReLU(Cell):
         return self.prelu(x, self.w.astype(x.dtype))
 
 
-class Softmax(Cell):
+class Softmax(_OfPrimitive):
     """Exponentials divided by their sum along `axis`."""
 
-    def __init__(self, axis: int | tuple[int, ...] = -1) -> None:
-        super().__init__()
-        self.axis = axis
-        self.softmax = ops.Softmax(axis)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """`x` of any shape."""
-        return self.softmax(x)
+    axis: int | tuple[int, ...] = setting(default=-1)
+    _of = ("Softmax", "softmax")
 
 
 class Softmin(Softmax):
     """Softmax of the negative input along `axis`."""
 
     axis: Any  # the operator refuses tuples
-
-    def construct(self, x: Tensor) -> Tensor:
-        """`x` of any shape."""
-        return ops.softmin(x, self.axis)
+    construct = applied(ops.softmin, "x", "`x` of any shape.", "axis")
 
 
 class Softmax2d(Cell):
@@ -256,27 +238,18 @@ class Softmax2d(Cell):
         return self.softmax(x)
 
 
-class LogSoftmax(Cell):
+class LogSoftmax(_OfPrimitive):
     """Logarithm of softmax along `axis`."""
 
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__()
-        self.axis = axis
-        self.log_softmax = ops.LogSoftmax(axis)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """`x` of any shape."""
-        return self.log_softmax(x)
+    axis: int = setting(default=-1)
+    _of = ("LogSoftmax", "log_softmax")
 
 
 class GLU(Layer):
     """One half of the input along `axis` times sigmoid of the other (Dauphin et al. 2016)."""
 
     axis: int = setting(default=-1)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """`x` with an even size along `axis`."""
-        return ops.glu(x, self.axis)
+    construct = applied(ops.glu, "x", "`x` with an even size along `axis`.", "axis")
 
 
 class LRN(Layer):

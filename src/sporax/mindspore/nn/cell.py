@@ -540,3 +540,25 @@ class Layer(Declared, Cell):
 
     def _begin(self, values: dict[str, Any]) -> None:
         Cell.__init__(self)
+
+
+def applied(function: Callable[..., Any], inputs: str, doc: str, settings: str = "") -> Callable[..., Any]:
+    """The `construct` of a layer that is one function: of its inputs, then of its settings, by position.
+
+    Args:
+        function: see above.
+        inputs: names of the Tensors that it takes, separated by spaces.
+        doc: what they are.
+        settings: names of attributes of the layer, likewise.
+    """
+    names, attributes = ["self", *inputs.split()], settings.split()
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    signature = inspect.Signature(parameters[:1] + [part.replace(annotation="Tensor") for part in parameters[1:]])
+
+    def construct(self: Cell, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != len(names) - 1:
+            _, *args = signature.bind(self, *args, **kwargs).args
+        return function(*args, *(getattr(self, name) for name in attributes))
+
+    construct.__doc__ = doc
+    return _core.with_signature(construct, signature.replace(return_annotation="Tensor"))

@@ -16,7 +16,7 @@ from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.cell import Cell, Layer
+from sporax.mindspore.nn.cell import Cell, Layer, applied
 from sporax.mindspore.nn.container import CellList
 from sporax.mindspore.nn.convolution import Conv2d
 
@@ -66,41 +66,30 @@ class Upsample(Layer):
         None, "use the factor that the rounded target size amounts to.", default=None
     )
 
-    def construct(self, x: Tensor) -> Tensor:
-        """`x`: (N, C, spatial…)."""
-        return ops.interpolate(
-            x, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
-        )
+    construct = applied(
+        ops.interpolate, "x", "`x`: (N, C, spatial…).", "size scale_factor mode align_corners recompute_scale_factor"
+    )
 
 
 class PixelShuffle(Layer):
     """Channels spread over space: (…, C·r², H, W) to (…, C, H·r, W·r) (Shi et al. 2016)."""
 
     upscale_factor: int = setting(argument.positive_int)
-
-    def construct(self, input: Tensor) -> Tensor:
-        """`input`: (…, C·r², H, W)."""
-        return ops.pixel_shuffle(input, self.upscale_factor)
+    construct = applied(ops.pixel_shuffle, "input", "`input`: (…, C·r², H, W).", "upscale_factor")
 
 
 class PixelUnshuffle(Layer):
     """Space gathered into channels: (…, C, H·r, W·r) to (…, C·r², H, W)."""
 
     downscale_factor: int = setting(argument.positive_int)
-
-    def construct(self, input: Tensor) -> Tensor:
-        """`input`: (…, C, H·r, W·r)."""
-        return ops.pixel_unshuffle(input, self.downscale_factor)
+    construct = applied(ops.pixel_unshuffle, "input", "`input`: (…, C, H·r, W·r).", "downscale_factor")
 
 
 class ChannelShuffle(Layer):
     """Channels (dim 1) dealt out by `groups` groups (Zhang et al. 2018)."""
 
     groups: int = setting(argument.positive_int)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """`x`: (N, C, …)."""
-        return ops.channel_shuffle(x, self.groups)
+    construct = applied(ops.channel_shuffle, "x", "`x`: (N, C, …).", "groups")
 
 
 class CentralCrop(Layer):

@@ -16,7 +16,7 @@ from sporax.mindspore._declared import setting
 from sporax.mindspore.common import COOTensor, DType, Parameter, Tensor, dtypes
 from sporax.mindspore.common.initializer import Uniform, initializer
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.cell import Cell, Layer
+from sporax.mindspore.nn.cell import Cell, Layer, applied
 from sporax.mindspore.ops._core.operator import PRIMITIVES
 
 
@@ -165,25 +165,19 @@ class Unflatten(Cell):
 class LGamma(Cell):
     """Logarithm of the absolute value of the gamma function."""
 
-    def construct(self, x: Tensor) -> Tensor:
-        """`x`: floating."""
-        return ops.lgamma(x)
+    construct = applied(ops.lgamma, "x", "`x`: floating.")
 
 
 class DiGamma(Cell):
     """Derivative of `LGamma`."""
 
-    def construct(self, x: Tensor) -> Tensor:
-        """`x`: floating."""
-        return ops.digamma(x)
+    construct = applied(ops.digamma, "x", "`x`: floating.")
 
 
 class IGamma(Cell):
     """Regularised lower incomplete gamma function P(a, x)."""
 
-    def construct(self, a: Tensor, x: Tensor) -> Tensor:
-        """`a` and `x`: floating, of shapes that broadcast."""
-        return ops.igamma(a, x)
+    construct = applied(ops.igamma, "a x", "`a` and `x`: floating, of shapes that broadcast.")
 
 
 class LBeta(Cell):
@@ -207,33 +201,25 @@ class MatDet(Cell):
 class MatInverse(Cell):
     """Inverse of symmetric positive definite matrices."""
 
-    def construct(self, a: Tensor) -> Tensor:
-        """`a`: (…, M, M)."""
-        return ops.inverse(a)
+    construct = applied(ops.inverse, "a", "`a`: (…, M, M).")
 
 
 class MatrixDiag(Cell):
     """Matrices with the vectors of the last dimension as diagonals."""
 
-    def construct(self, input_x: Tensor) -> Tensor:
-        """`input_x`: (…, N)."""
-        return ops.diag_embed(input_x)
+    construct = applied(ops.diag_embed, "input_x", "`input_x`: (…, N).")
 
 
 class MatrixDiagPart(Cell):
     """Main diagonals of matrices."""
 
-    def construct(self, input_x: Tensor) -> Tensor:
-        """`input_x`: (…, M, N)."""
-        return ops.diagonal(input_x, 0, -2, -1)
+    construct = applied(lambda x: ops.diagonal(x, 0, -2, -1), "input_x", "`input_x`: (…, M, N).")
 
 
 class MatrixSetDiag(Cell):
     """Matrices with other values on their diagonals."""
 
-    def construct(self, input_x: Tensor, diagonal: Tensor) -> Tensor:
-        """`input_x`: (…, M, N); `diagonal`: (…, min(M, N))."""
-        return ops.matrix_set_diag(input_x, diagonal)
+    construct = applied(ops.matrix_set_diag, "input_x diagonal", "`input_x`: (…, M, N); `diagonal`: (…, min(M, N)).")
 
 
 class ReduceLogSumExp(Cell):
@@ -245,9 +231,7 @@ class ReduceLogSumExp(Cell):
         self.axis = tuple(axis) if isinstance(axis, list) else axis
         self.keep_dims = argument.boolean("ReduceLogSumExp", "keep_dims", keep_dims)
 
-    def construct(self, x: Tensor) -> Tensor:
-        """`x` of any shape."""
-        return ops.logsumexp(x, self.axis, self.keep_dims)
+    construct = applied(ops.logsumexp, "x", "`x` of any shape.", "axis keep_dims")
 
 
 class MatMul(Layer):
@@ -315,9 +299,7 @@ class Roll(Cell):
                 f"For 'Roll', 'shift' and 'axis' must have the same length, but got {len(self.shift)} and {len(self.axis)}."
             )
 
-    def construct(self, input_x: Tensor) -> Tensor:
-        """`input_x` of any shape."""
-        return ops.roll(input_x, self.shift, self.axis)
+    construct = applied(ops.roll, "input_x", "`input_x` of any shape.", "shift axis")
 
 
 class Moments(Cell):
