@@ -4,8 +4,10 @@ import inspect
 
 import pytest
 
+from sporax.base.errors import SporaxNotImplementedError
 from sporax.base.lazy_members import LazyMembers
 from sporax.mindspore import Tensor, ops
+from sporax.mindspore.ops._core import check, refusing
 from sporax.mindspore.ops._core.operator import OPERATORS, PRIMITIVES, Array, Operator, operator
 
 
@@ -53,3 +55,19 @@ def test_a_class_that_is_derived_before_the_first_use_calls_the_constructor(fres
 
     assert float(Tripled()(Tensor(2.0))) == 7
     assert ops.ReLU()(Tensor(1.0)) == 1
+
+
+def test_inputs_that_are_not_used_stay_in_the_signature_and_are_refused():
+    class Scaled:
+        name = "Scaled"
+
+        @refusing("offset axis", check.only, before="factor")
+        def __call__(self, x, factor=2):
+            return x * factor
+
+    assert list(inspect.signature(Scaled.__call__).parameters) == ["self", "x", "offset", "axis", "factor"]
+    assert Scaled()(3) == 6 and Scaled()(3, None, None, 4) == 12
+    with pytest.raises(SporaxNotImplementedError, match="For 'Scaled', 'axis' must be None, but got 1: other values"):
+        Scaled()(3, axis=1)
+    with pytest.raises(TypeError, match=r"Scaled.__call__\(\) missing a required argument: 'x'"):
+        Scaled()()

@@ -10,7 +10,7 @@ _HOMES |= homes_in(
     """
     operator: Array FUNCTIONS MINT Operand Operator PRIMITIVES Primitive export operator other_form
     check: ImageFormat known pair per_dim
-    parameters: renamed taking with_parameters with_signature
+    parameters: refusing renamed taking with_parameters with_signature
     dims: Along FOLLOWS LAST Product Stated channels labels position_by_position
     """,
 )

@@ -78,22 +78,55 @@ def taking(
         if not before:
             parameters += [own.replace(kind=own.POSITIONAL_OR_KEYWORD) for own in added]
         taken = inspect.signature(function).replace(parameters=parameters)
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            try:
-                bound = taken.bind(*args, **kwargs)
-            except TypeError as mismatch:
-                # Python's words for it begin with the name.
-                raise TypeError(f"{function.__qualname__}() {mismatch}") from None
-            bound.apply_defaults()
-            return function(**bound.arguments)
-
-        # `inspect` would follow it to the signature of `function`.
-        del vars(call)["__wrapped__"]
-        return with_signature(call, taken)
+        return _called_by_name(function, taken, lambda arguments: function(**arguments))
 
     return decorate
+
+
+def refusing(others: str, refuse: Callable[..., None], before: str = "") -> Callable[[Callable[..., Any]], Any]:
+    """Decorator for the call of a primitive that does not use some of MindSpore's inputs: they stay in its signature.
+
+    Args:
+        others: names of these, each None by default, separated by spaces.
+        refuse: gets the primitive's name, then all of them by name, as pairs with None, the one value that is offered.
+        before: in front of which input they come; at the end by default.
+    """
+    names = others.split()
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        signature = inspect.signature(function)
+        own = list(signature.parameters.values())
+        place = [*signature.parameters, ""].index(before)
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        refused = [inspect.Parameter(name, kind, default=None, annotation="None") for name in names]
+
+        def call(arguments: dict[str, Any]) -> Any:
+            refuse(arguments["self"].name, **{name: (arguments.pop(name), None) for name in names})
+            return function(**arguments)
+
+        return _called_by_name(function, signature.replace(parameters=[*own[:place], *refused, *own[place:]]), call)
+
+    return decorate
+
+
+def _called_by_name(
+    function: Callable[..., Any], signature: inspect.Signature, run: Callable[[dict[str, Any]], Any]
+) -> Any:
+    """`function` with another signature: `run` gets all arguments by name."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as mismatch:
+            # Python's words for it begin with the name.
+            raise TypeError(f"{function.__qualname__}() {mismatch}") from None
+        bound.apply_defaults()
+        return run(bound.arguments)
+
+    # `inspect` would follow it to the signature of `function`.
+    del vars(call)["__wrapped__"]
+    return with_signature(call, signature)
 
 
 class Parameters:

@@ -15,7 +15,7 @@ import numpy as np
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes
 from sporax.mindspore.common import DType, Tensor
-from sporax.mindspore.ops._core import FUNCTIONS, Array, Primitive, check, operator
+from sporax.mindspore.ops._core import FUNCTIONS, Array, Primitive, check, operator, refusing
 from sporax.mindspore.ops._core.marking import next_operator
 
 _APART, _BY_ROWS = -1, 0
@@ -214,19 +214,9 @@ class GroupedMatmul(_Grouped):
         super().__init__()
         self.split_item, self.group_type, self.transpose_b = split_item, group_type, transpose_b
 
-    def __call__(
-        self,
-        x: Any,
-        weight: Any,
-        bias: Any = None,
-        scale: None = None,
-        offset: None = None,
-        antiquant_scale: None = None,
-        antiquant_offset: None = None,
-        group_list: Any = None,
-    ) -> tuple[Tensor, ...]:
+    @refusing("scale offset antiquant_scale antiquant_offset", check.only, before="group_list")
+    def __call__(self, x: Any, weight: Any, bias: Any = None, group_list: Any = None) -> tuple[Tensor, ...]:
         """The products."""
-        _refuse_quantized(self.name, scale, offset, antiquant_scale, antiquant_offset)
         matrices = _listed(self.name, "weight", weight)
         if self.transpose_b:
             matrices = [matrix.swapaxes(-1, -2) for matrix in matrices]
@@ -239,20 +229,14 @@ class GroupedMatmulV4(_Grouped):
     Activations (`act_type`), their inputs and quantized matrices are refused.
     """
 
+    @refusing("scale offset antiquant_scale antiquant_offset pre_token_scale", check.only, before="group_list")
+    @refusing("activation_input activation_quant_scale activation_quant_offset", check.only, before="split_item")
     def __call__(
         self,
         x: Any,
         weight: Any,
         bias: Any = None,
-        scale: None = None,
-        offset: None = None,
-        antiquant_scale: None = None,
-        antiquant_offset: None = None,
-        pre_token_scale: None = None,
         group_list: Any = None,
-        activation_input: None = None,
-        activation_quant_scale: None = None,
-        activation_quant_offset: None = None,
         split_item: int = 0,
         group_type: int = -1,
         group_list_type: int = 0,
@@ -260,18 +244,8 @@ class GroupedMatmulV4(_Grouped):
         output_dtype: DType | None = None,
     ) -> tuple[Tensor, ...]:
         """The products."""
-        _refuse_quantized(self.name, scale, offset, antiquant_scale, antiquant_offset)
-        check.only(self.name, pre_token_scale=(pre_token_scale, None), activation_input=(activation_input, None))
-        check.only(self.name, activation_quant_scale=(activation_quant_scale, None))
-        check.only(self.name, activation_quant_offset=(activation_quant_offset, None), act_type=(act_type, 0))
+        check.only(self.name, act_type=(act_type, 0))
         check.one_of(self.name, group_list_type, (0, 1), "group_list_type")
         are_counts = group_list_type == 1
         results = self._product(x, weight, bias, group_list, split_item, group_type, are_counts)
         return results if output_dtype is None else tuple(result.astype(output_dtype) for result in results)
-
-
-def _refuse_quantized(
-    name: str, scale: object, offset: object, antiquant_scale: object, antiquant_offset: object
-) -> None:
-    check.only(name, scale=(scale, None), offset=(offset, None))
-    check.only(name, antiquant_scale=(antiquant_scale, None), antiquant_offset=(antiquant_offset, None))

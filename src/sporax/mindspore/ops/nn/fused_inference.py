@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.ops._core import Array, Primitive, check, operator
+from sporax.mindspore.ops._core import Array, Primitive, check, operator, refusing
 from sporax.mindspore.ops._generated import GENERATED
 from sporax.mindspore.ops.nn.attention import (
     EVERYTHING,
@@ -112,6 +112,14 @@ def _fused_infer_attention(
     return result, largest + jnp.log(total)
 
 
+def _refuse(name: str, **inputs: tuple[object, None]) -> None:
+    if any(value is not None for value, _ in inputs.values()):
+        raise SporaxNotImplementedError(
+            f"For '{_NAME}', inputs behind 'actual_seq_lengths_kv' must be None: quantized tensors, caches in blocks and "
+            "shared prefixes are not offered."
+        )
+
+
 class FusedInferAttentionScore(Primitive):
     """Attention ``Softmax(Mask(scale · query · keyᵀ + shift)) · value`` for inference.
 
@@ -171,6 +179,12 @@ class FusedInferAttentionScore(Primitive):
             in_strategy = (first, *pair)
         return super().shard(in_strategy, out_strategy)
 
+    @refusing(
+        """dequant_scale1 quant_scale1 dequant_scale2 quant_scale2 quant_offset2 antiquant_scale antiquant_offset block_table
+        query_padding_size kv_padding_size key_antiquant_scale key_antiquant_offset value_antiquant_scale
+        value_antiquant_offset key_shared_prefix value_shared_prefix actual_shared_prefix_len""",
+        _refuse,
+    )
     def __call__(
         self,
         query: Tensor,
@@ -180,40 +194,8 @@ class FusedInferAttentionScore(Primitive):
         attn_mask: Tensor | None = None,
         actual_seq_lengths: Tensor | Sequence[int] | None = None,
         actual_seq_lengths_kv: Tensor | Sequence[int] | None = None,
-        dequant_scale1: None = None,
-        quant_scale1: None = None,
-        dequant_scale2: None = None,
-        quant_scale2: None = None,
-        quant_offset2: None = None,
-        antiquant_scale: None = None,
-        antiquant_offset: None = None,
-        block_table: None = None,
-        query_padding_size: None = None,
-        kv_padding_size: None = None,
-        key_antiquant_scale: None = None,
-        key_antiquant_offset: None = None,
-        value_antiquant_scale: None = None,
-        value_antiquant_offset: None = None,
-        key_shared_prefix: None = None,
-        value_shared_prefix: None = None,
-        actual_shared_prefix_len: None = None,
     ) -> tuple[Tensor, Tensor]:
         """The result, and the logarithms."""
-        quantized = (dequant_scale1, quant_scale1, dequant_scale2, quant_scale2, quant_offset2, antiquant_scale)
-        of_keys = (
-            antiquant_offset,
-            key_antiquant_scale,
-            key_antiquant_offset,
-            value_antiquant_scale,
-            value_antiquant_offset,
-        )
-        paged = (block_table, query_padding_size, kv_padding_size)
-        prefixes = (key_shared_prefix, value_shared_prefix, actual_shared_prefix_len)
-        if any(value is not None for value in (*quantized, *of_keys, *paged, *prefixes)):
-            raise SporaxNotImplementedError(
-                f"For '{_NAME}', inputs behind 'actual_seq_lengths_kv' must be None: quantized tensors, caches in blocks and "
-                "shared prefixes are not offered."
-            )
         inputs = {
             "attn_mask": attn_mask,
             "pse_shift": pse_shift,

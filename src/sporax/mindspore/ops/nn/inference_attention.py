@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import Parameter, Tensor
-from sporax.mindspore.ops._core import FUNCTIONS, PRIMITIVES, Array, Primitive, check, operator
+from sporax.mindspore.ops._core import FUNCTIONS, PRIMITIVES, Array, Primitive, check, operator, refusing
 from sporax.mindspore.ops.nn.attention import (
     EVERYTHING,
     AttentionDims,
@@ -193,6 +193,7 @@ class PromptFlashAttention(_InferenceAttention):
         heads = input_layout, num_key_value_heads, sparse_mode
         super().__init__(inner_precise, num_heads, scale_value, pre_tokens, next_tokens, *heads)
 
+    @refusing("deq_scale1 quant_scale1 deq_scale2 quant_scale2 quant_offset2", check.only)
     def __call__(
         self,
         query: Any,
@@ -202,16 +203,8 @@ class PromptFlashAttention(_InferenceAttention):
         actual_seq_lengths: Any = None,
         actual_seq_lengths_kv: Any = None,
         pse_shift: Any = None,
-        deq_scale1: None = None,
-        quant_scale1: None = None,
-        deq_scale2: None = None,
-        quant_scale2: None = None,
-        quant_offset2: None = None,
     ) -> Any:
         """The result in the layout of the query."""
-        check.only("PromptFlashAttention", deq_scale1=(deq_scale1, None), quant_scale1=(quant_scale1, None))
-        check.only("PromptFlashAttention", deq_scale2=(deq_scale2, None), quant_scale2=(quant_scale2, None))
-        check.only("PromptFlashAttention", quant_offset2=(quant_offset2, None))
         lengths = as_tensor("actual_seq_lengths", actual_seq_lengths)
         key_lengths = as_tensor("actual_seq_lengths_kv", actual_seq_lengths_kv)
         inputs = {"attn_mask": attn_mask, "pse_shift": pse_shift, "query_lengths": lengths, "key_lengths": key_lengths}
@@ -254,6 +247,11 @@ class IncreFlashAttention(_InferenceAttention):
         windows = 0, EVERYTHING, EVERYTHING
         super().__init__(inner_precise, num_heads, input_layout, scale_value, num_key_value_heads, *windows)
 
+    @refusing(
+        """dequant_scale1 quant_scale1 dequant_scale2 quant_scale2 quant_offset2 antiquant_scale antiquant_offset block_table
+        kv_padding_size""",
+        check.only,
+    )
     def __call__(
         self,
         query: Any,
@@ -262,22 +260,8 @@ class IncreFlashAttention(_InferenceAttention):
         attn_mask: Any = None,
         actual_seq_lengths: Any = None,
         pse_shift: Any = None,
-        dequant_scale1: None = None,
-        quant_scale1: None = None,
-        dequant_scale2: None = None,
-        quant_scale2: None = None,
-        quant_offset2: None = None,
-        antiquant_scale: None = None,
-        antiquant_offset: None = None,
-        block_table: None = None,
-        kv_padding_size: None = None,
     ) -> Any:
         """The result in the layout of the query."""
-        check.only("IncreFlashAttention", dequant_scale1=(dequant_scale1, None), quant_scale1=(quant_scale1, None))
-        check.only("IncreFlashAttention", dequant_scale2=(dequant_scale2, None), quant_scale2=(quant_scale2, None))
-        check.only("IncreFlashAttention", quant_offset2=(quant_offset2, None), antiquant_scale=(antiquant_scale, None))
-        check.only("IncreFlashAttention", antiquant_offset=(antiquant_offset, None), block_table=(block_table, None))
-        check.only("IncreFlashAttention", kv_padding_size=(kv_padding_size, None))
         if isinstance(attn_mask, Tensor) and attn_mask.ndim == 2:
             # (batch, keys): the same for all queries.
             attn_mask = attn_mask.expand_dims(1)
@@ -473,41 +457,22 @@ class PagedAttention(_Paged):
         check.only("PagedAttention", mask_mode=(mask_mode, "MASK_DEFAULT"), mla_v_dim=(mla_v_dim, 0))
         super().__init__(head_num, scale_value, kv_head_num, kv_cache_quant_mode)
 
+    @refusing("antiquant_scale antiquant_offset attn_mask q_seq_lens alibi_mask", check.only)
     def __call__(
-        self,
-        query: Any,
-        key_cache: Any,
-        value_cache: Any = None,
-        block_tables: Any = None,
-        context_lens: Any = None,
-        antiquant_scale: None = None,
-        antiquant_offset: None = None,
-        attn_mask: None = None,
-        q_seq_lens: None = None,
-        alibi_mask: None = None,
+        self, query: Any, key_cache: Any, value_cache: Any = None, block_tables: Any = None, context_lens: Any = None
     ) -> Any:
         """The result in the shape of the query."""
-        check.only(self.name, antiquant_scale=(antiquant_scale, None), antiquant_offset=(antiquant_offset, None))
-        check.only(self.name, attn_mask=(attn_mask, None), q_seq_lens=(q_seq_lens, None), alibi_mask=(alibi_mask, None))
         return super().__call__(query, key_cache, value_cache, block_tables, context_lens, None)
 
 
 class PagedAttentionMask(_Paged):
     """As `PagedAttention`, with `alibi_mask` (sequences, heads, 1, keys) added to the scaled products."""
 
+    @refusing("antiquant_scale antiquant_offset", check.only, before="alibi_mask")
     def __call__(
-        self,
-        query: Any,
-        key_cache: Any,
-        value_cache: Any,
-        block_tables: Any,
-        context_lens: Any,
-        antiquant_scale: None = None,
-        antiquant_offset: None = None,
-        alibi_mask: Any = None,
+        self, query: Any, key_cache: Any, value_cache: Any, block_tables: Any, context_lens: Any, alibi_mask: Any = None
     ) -> Any:
         """The result in the shape of the query."""
-        check.only(self.name, antiquant_scale=(antiquant_scale, None), antiquant_offset=(antiquant_offset, None))
         return super().__call__(query, key_cache, value_cache, block_tables, context_lens, alibi_mask)
 
 
