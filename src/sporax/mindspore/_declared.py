@@ -45,6 +45,12 @@ class Argument:
     check: Check | None = None
     attribute: bool = True
 
+    def __get__(self, owner: object, kind: type) -> Argument:
+        """The field, of the class alone: an object has the value, or no attribute of that name."""
+        if owner is None:
+            return self
+        raise AttributeError(self.name)
+
     def checked(self, where: str, value: object) -> object:
         """A value as it is stored."""
         return value if self.check is None else self.check(where, self.name, value)

@@ -13,12 +13,13 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore._names.missing import missing_name
 from sporax.mindspore.common import Parameter, Tensor, dtype as mstype
 from sporax.mindspore.common.initializer import initializer
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.basic import Dense
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.nn.convolution import Conv2d
 from sporax.mindspore.nn.loss_scale import TrainOneStepWithLossScaleCell
 from sporax.mindspore.nn.optim import LARS, Optimizer
@@ -95,40 +96,27 @@ class GradientAccumulation(Cell):
         return Tensor(True)
 
 
-class CommonHeadLastFN(Cell):
+class CommonHeadLastFN(Layer):
     """A last layer of directions: ``multiplier * (x / |x| @ (weight / |weight|).T + bias)``.
-
-    Args:
-        in_channels: size of the input's last dimension.
-        out_channels: size of the output's last dimension.
-        weight_init: initializer of `weight`, (out_channels, in_channels).
-        bias_init: initializer of `bias`, (out_channels,).
-        has_bias: whether there is a bias.
 
     Raises:
         SporaxTypeError, SporaxValueError: sizes that are no positive ints, or `has_bias` no bool.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        weight_init: Any = "normal",
-        bias_init: Any = "zeros",
-        has_bias: bool = True,
-    ) -> None:
-        super().__init__()
-        name = "CommonHeadLastFN"
-        shape = (
-            argument.positive_int(name, "out_channels", out_channels),
-            argument.positive_int(name, "in_channels", in_channels),
-        )
-        self.has_bias = argument.boolean(name, "has_bias", has_bias)
-        self.weight = Parameter(initializer(weight_init, shape), name="weight")
+    in_channels: int = setting(argument.positive_int, "size of the input's last dimension.", attribute=False)
+    out_channels: int = setting(argument.positive_int, "size of the output's last dimension.", attribute=False)
+    weight_init: Any = setting(
+        None, "initializer of `weight`, (out_channels, in_channels).", default="normal", attribute=False
+    )
+    bias_init: Any = setting(None, "initializer of `bias`, (out_channels,).", default="zeros", attribute=False)
+    has_bias: bool = setting(argument.boolean, "whether there is a bias.", default=True)
+
+    def _prepare(self, in_channels: int, out_channels: int, weight_init: Any, bias_init: Any) -> None:
+        self.weight = Parameter(initializer(weight_init, (out_channels, in_channels)), name="weight")
         self.x_norm, self.w_norm = ops.L2Normalize(axis=1), ops.L2Normalize(axis=1)
         self.fc = ops.MatMul(transpose_b=True)
         self.multiplier = Parameter(Tensor([1.0], mstype.float32), name="multiplier")
-        if has_bias:
+        if self.has_bias:
             self.bias_add = ops.BiasAdd()
             self.bias = Parameter(initializer(bias_init, (out_channels,)), name="bias")
 

@@ -159,6 +159,9 @@ READERS = {
 RUNS = {"__init__", "__call__", "__get__", "construct", "program", "run_program", "call"}
 """Names of what a constructor may mention and does not call."""
 
+CONSTRUCTORS = {"__init__", "_prepare"}
+"""A constructor, and what one that follows from fields ends with."""
+
 ONLY_CHECKED = {
     "sporax.mindspore.nn.embedding:EmbeddingLookup": "whether servers keep the table; without them it is told that it has no cache",
     "sporax.mindspore.nn.grad_reducer:DistributedGradReducer": "warns and refuses at once what is decided again in each step",
@@ -179,7 +182,7 @@ def constructors_that_read(package: str) -> Iterator[str]:
         functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
             own = {node.name: node for node in owner.body if isinstance(node, ast.FunctionDef)}
-            if "__init__" in own and reads({**functions, **own}, "__init__", set()):
+            if any(reads({**functions, **own}, part, set()) for part in CONSTRUCTORS & own.keys()):
                 yield f"{module}:{owner.name}"
 
 

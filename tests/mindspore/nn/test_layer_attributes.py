@@ -17,6 +17,7 @@ def test_plain_arguments_of_constructors_are_attributes():
     net = nn.Conv2d(3, 4, 3, bias_init="ones", has_bias=True)
     assert (net.bias_init, nn.GLU(1).axis, nn.LayerNorm((4,)).epsilon) == ("ones", 1, 1e-7)
     assert copy.deepcopy(net).bias_init == "ones"
+    assert nn.BiDense(2, 3, 4).bias_init is None and nn.GroupNorm(1, 2, beta_init="ones").beta_init == "ones"
     weights = Tensor(np.ones((4, 3), np.float32))
     dense = nn.Dense(3, 4, weight_init=weights)
     assert not hasattr(dense, "weight_init")  # it would keep the values alive

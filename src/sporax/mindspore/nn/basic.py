@@ -19,17 +19,12 @@ from sporax.mindspore.nn.activation import get_activation
 from sporax.mindspore.nn.cell import Cell, Layer
 
 
-class Dense(Cell):
+class Dense(Layer):
     """``activation(x @ weight.T + bias)``.
 
     Args:
-        in_channels: size of the input's last dimension.
-        out_channels: size of the output's last dimension.
         weight_init: initializer of `weight`, (out_channels, in_channels); None: He uniform with slope √5.
         bias_init: initializer of `bias`, (out_channels,); None: uniform on ±1/√in_channels.
-        has_bias: whether there is a bias.
-        activation: Cell, function or name (``"relu"``) applied to the result.
-        dtype: element type of the Parameters.
 
     Attributes:
         matmul, bias_add: primitives that can have a strategy: ``layer.matmul.shard(((2, 1), (4, 1)))``. They see the input as
@@ -44,32 +39,28 @@ class Dense(Cell):
         (2, 4)
     """
 
+    in_channels: int = setting(argument.positive_int, "size of the input's last dimension.")
+    out_channels: int = setting(argument.positive_int, "size of the output's last dimension.")
+    weight_init: Any = setting(default=None, attribute=False)
+    bias_init: Any = setting(default=None, attribute=False)
+    has_bias: bool = setting(argument.boolean, "whether there is a bias.", default=True)
+    activation: Any = setting(None, 'Cell, function or name (``"relu"``) applied to the result.', default=None)
+    dtype: DType = setting(None, "element type of the Parameters.", default=dtypes.float32, attribute=False)
+
     _in_repr = "input_channels=in_channels output_channels=out_channels has_bias"
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        has_bias: bool = True,
-        activation: Any = None,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self.in_channels = argument.positive_int("Dense", "in_channels", in_channels)
-        self.out_channels = argument.positive_int("Dense", "out_channels", out_channels)
-        self.has_bias = argument.boolean("Dense", "has_bias", has_bias)
+    def _prepare(self, weight_init: Any, bias_init: Any, dtype: DType) -> None:
+        outputs = self.out_channels
         self.weight, self.bias = argument.weight_and_bias(
-            "Dense", (out_channels, in_channels), out_channels, dtype, has_bias, weight_init, bias_init
+            "Dense", (outputs, self.in_channels), outputs, dtype, self.has_bias, weight_init, bias_init
         )
         # Made also if they are not used: a strategy can be set on them later.
         self.matmul, self.bias_add = ops.MatMul(transpose_b=True), ops.BiasAdd()
-        self.activation = get_activation(activation) if isinstance(activation, str) else activation
-        if activation is not None and not callable(self.activation):
-            raise SporaxTypeError(
-                f"For 'Dense', 'activation' must be a name, a Cell or a function, but got {type(activation).__name__}."
-            )
+        if isinstance(self.activation, str):
+            self.activation = get_activation(self.activation)
+        if self.activation is not None and not callable(self.activation):
+            got = type(self.activation).__name__
+            raise SporaxTypeError.must("Dense", "activation", "be a name, a Cell or a function", got)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (…, in_channels); gives (…, out_channels)."""

@@ -557,7 +557,7 @@ def applied(function: Callable[..., Any], inputs: str, doc: str, settings: str =
 
     def construct(self: Cell, *args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != len(names) - 1:
-            _, *args = signature.bind(self, *args, **kwargs).args
+            args = signature.bind(self, *args, **kwargs).args[1:]
         return function(*args, *(getattr(self, name) for name in attributes))
 
     construct.__doc__ = doc

@@ -10,11 +10,12 @@ import numpy as np
 
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
 from sporax.mindspore import context, ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, wrap
 from sporax.mindspore.common.initializer import Initializer, by_name, initializer
 from sporax.mindspore.common.seed import get_seed
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Layer
 from sporax.ps.worker import row_cache
 from sporax.runtime.ranks import server_exchange
 
@@ -23,28 +24,35 @@ _RANK_OF_IDS = 2
 """Dimensions of ids (batch, fields), until a call says otherwise."""
 
 
-class EmbeddingLookup(Cell):
+class EmbeddingLookup(Layer):
     """Rows of a table, picked by integer ids; an id outside the table gives zeros.
 
     Args:
-        vocab_size: rows of the table.
-        embedding_size: length of a row.
-        param_init: initializer of the table.
         target: ``"CPU"``: the table and its lookup belong on the host; ``"DEVICE"``: on the accelerator. Kept as a mark.
         slice_mode: how semi-automatic and automatic parallelism shard table and ids: ``"batch_slice"`` (ids by batch),
             ``"table_row_slice"``, ``"table_column_slice"``, or ``"field_slice"`` (rows by `manual_shapes`, ids by field).
-        manual_shapes: rows of each part of the table; only with ``"field_slice"``.
-        max_norm: rows with a larger Euclidean norm are shortened to it.
         sparse: optimizers that know lazy rows (`LazyAdam`, `FTRL`, …) leave rows alone that were not looked up. True where
             `target` is ``"CPU"``.
         vocab_cache_size: with parameter servers and `target` ``"DEVICE"``: servers keep the table, the worker this many
             rows of it; at least the different ids of a step. 0: the table is a Parameter like others. MindSpore allows
             several workers in (semi-)automatic parallelism only, here every mode may have them.
-        dtype: element type of the table.
 
     Raises:
         SporaxTypeError, SporaxValueError: settings that do not fit together.
     """
+
+    vocab_size: int = setting(argument.positive_int, "rows of the table.")
+    embedding_size: int = setting(argument.positive_int, "length of a row.")
+    param_init: Any = setting(None, "initializer of the table.", default="normal", attribute=False)
+    target: str = setting(argument.one_of, default="CPU", allowed=("CPU", "DEVICE"))
+    slice_mode: str = setting(argument.one_of, default="batch_slice", allowed=_SLICE_MODES)
+    manual_shapes: Any = setting(
+        None, 'rows of each part of the table; only with ``"field_slice"``.', default=None, attribute=False
+    )
+    max_norm: float | None = setting(None, "rows with a larger Euclidean norm are shortened to it.", default=None)
+    sparse: bool = setting(argument.boolean, default=True)
+    vocab_cache_size: int = setting(default=0)
+    dtype: DType = setting(None, "element type of the table.", default=dtypes.float32, attribute=False)
 
     _in_repr = "vocab_size embedding_size target"
     BATCH_SLICE = "batch_slice"
@@ -52,46 +60,29 @@ class EmbeddingLookup(Cell):
     TABLE_ROW_SLICE = "table_row_slice"
     TABLE_COLUMN_SLICE = "table_column_slice"
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embedding_size: int,
-        param_init: Any = "normal",
-        target: str = "CPU",
-        slice_mode: str = "batch_slice",
-        manual_shapes: Any = None,
-        max_norm: float | None = None,
-        sparse: bool = True,
-        vocab_cache_size: int = 0,
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
+    def _prepare(self, param_init: Any, manual_shapes: Any, dtype: DType) -> None:
         name = type(self).__name__
-        self.vocab_size = argument.positive_int(name, "vocab_size", vocab_size)
-        self.embedding_size = argument.positive_int(name, "embedding_size", embedding_size)
-        self.target = argument.one_of(name, "target", target, ("CPU", "DEVICE"))
-        self.sparse = argument.boolean(name, "sparse", sparse)
         # A lookup on the host is always sparse in MindSpore.
-        if target == "CPU" and not sparse:
-            raise SporaxValueError(f"For '{name}', 'sparse' must be True when 'target' is 'CPU', but got {sparse}.")
-        self.slice_mode = argument.one_of(name, "slice_mode", slice_mode, _SLICE_MODES)
-        if max_norm is not None and argument.number(name, "max_norm", max_norm) <= 0:
-            raise SporaxValueError(f"For '{name}', 'max_norm' must be positive, but got {max_norm}.")
-        self.max_norm = max_norm
-        self.vocab_cache_size = _checked_cache(name, vocab_cache_size, target)
+        if self.target == "CPU" and not self.sparse:
+            raise SporaxValueError(
+                f"For '{name}', 'sparse' must be True when 'target' is 'CPU', but got {self.sparse}."
+            )
+        if self.max_norm is not None and argument.number(name, "max_norm", self.max_norm) <= 0:
+            raise SporaxValueError(f"For '{name}', 'max_norm' must be positive, but got {self.max_norm}.")
+        self.vocab_cache_size = _checked_cache(name, self.vocab_cache_size, self.target)
         # With a cache the Parameter holds only the rows of the cache.
-        rows = self.vocab_cache_size or vocab_size
-        self.embedding_table = Parameter(initializer(param_init, (rows, embedding_size), dtype), name="embedding_table")
+        rows, size = self.vocab_cache_size or self.vocab_size, self.embedding_size
+        self.embedding_table = Parameter(initializer(param_init, (rows, size), dtype), name="embedding_table")
         # By this mark optimizers know that rows without a gradient may stay as they are.
-        setattr(self.embedding_table, "unique", sparse)  # noqa: B010  # shadows the method of Tensors, as in MindSpore
+        setattr(self.embedding_table, "unique", self.sparse)  # noqa: B010  # shadows the method of Tensors, as in MindSpore
         if context.ps_snapshot().enable_ps:
             first_rows = _first_rows(name, param_init) if self.vocab_cache_size or param_init == "normal" else {}
             self.embedding_table.server_rows = row_cache.RowCache(
-                "embedding_table", embedding_size, rows, num_rows=vocab_size, seed=get_seed() or 0, **first_rows
+                "embedding_table", size, rows, num_rows=self.vocab_size, seed=get_seed() or 0, **first_rows
             )
             self.embedding_table.is_param_ps = self.embedding_table.cache_enable = self.vocab_cache_size > 0
         self.embeddinglookup = ops.EmbeddingLookup()
-        if target == "CPU":
+        if self.target == "CPU":
             self.embeddinglookup.set_device("CPU")
             self.embedding_table.on_host = True
         self._manual_shapes = manual_shapes
@@ -174,7 +165,7 @@ def _checked_cache(name: str, vocab_cache_size: Any, target: str) -> int:
     if vocab_cache_size and not (context.ps_snapshot().enable_ps and target == "DEVICE"):
         warnings.warn(
             f"For '{name}', 'vocab_cache_size' needs set_ps_context(enable_ps=True) and target 'DEVICE'; it is ignored.",
-            stacklevel=3,
+            stacklevel=4,
         )
         return 0
     return vocab_cache_size

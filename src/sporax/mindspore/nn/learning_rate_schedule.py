@@ -12,12 +12,13 @@ from typing import Any
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.cell import Cell
+from sporax.mindspore.nn.cell import Layer
 
 
-class LearningRateSchedule(Cell):
+class LearningRateSchedule(Layer):
     """Base of schedules: ``construct(global_step)`` gives the learning rate, a float32 scalar."""
 
     def construct(self, global_step: Tensor) -> Tensor:
@@ -30,16 +31,18 @@ def _at_least_zero(name: str, what: str, value: float) -> float:
     return float(value)
 
 
+def _positive(name: str, what: str, value: float) -> float:
+    SporaxValueError.raise_if(argument.number(name, what, value) <= 0, name, what, "be positive", value)
+    return float(value)
+
+
 class _Decay(LearningRateSchedule):
     """Start, factor, length and shape (continuous or in stairs) of a decay."""
 
-    def __init__(self, learning_rate: float, decay_rate: float, decay_steps: int, is_stair: bool = False) -> None:
-        super().__init__()
-        name = type(self).__name__
-        self.learning_rate = _at_least_zero(name, "learning_rate", learning_rate)
-        self.decay_rate = _at_least_zero(name, "decay_rate", decay_rate)
-        self.decay_steps = argument.positive_int(name, "decay_steps", decay_steps)
-        self.is_stair = argument.boolean(name, "is_stair", is_stair)
+    learning_rate: float = setting(_at_least_zero)
+    decay_rate: float = setting(_at_least_zero)
+    decay_steps: int = setting(argument.positive_int)
+    is_stair: bool = setting(argument.boolean, default=False)
 
     def progress(self, global_step: Tensor) -> Tensor:
         """Steps done, in units of `decay_steps`."""
@@ -95,22 +98,11 @@ class CosineDecayLR(LearningRateSchedule):
 class PolynomialDecayLR(LearningRateSchedule):
     """From `learning_rate` to `end_learning_rate` along a power of the remaining share of `decay_steps`."""
 
-    def __init__(
-        self,
-        learning_rate: float,
-        end_learning_rate: float,
-        decay_steps: int,
-        power: float,
-        update_decay_steps: bool = False,
-    ) -> None:
-        super().__init__()
-        name = "PolynomialDecayLR"
-        self.learning_rate = _at_least_zero(name, "learning_rate", learning_rate)
-        self.end_learning_rate = _at_least_zero(name, "end_learning_rate", end_learning_rate)
-        self.decay_steps = argument.positive_int(name, "decay_steps", decay_steps)
-        self.power = argument.number(name, "power", power)
-        self.update_decay_steps = argument.boolean(name, "update_decay_steps", update_decay_steps)
-        SporaxValueError.raise_if(self.power <= 0, name, "power", "be positive", power)
+    learning_rate: float = setting(_at_least_zero)
+    end_learning_rate: float = setting(_at_least_zero)
+    decay_steps: int = setting(argument.positive_int)
+    power: float = setting(_positive)
+    update_decay_steps: bool = setting(argument.boolean, default=False)
 
     def construct(self, global_step: Tensor) -> Tensor:
         """The rate."""
@@ -128,10 +120,8 @@ class PolynomialDecayLR(LearningRateSchedule):
 class WarmUpLR(LearningRateSchedule):
     """Rises linearly to `learning_rate` within `warmup_steps`, then stays."""
 
-    def __init__(self, learning_rate: float, warmup_steps: int) -> None:
-        super().__init__()
-        self.learning_rate = _at_least_zero("WarmUpLR", "learning_rate", learning_rate)
-        self.warmup_steps = argument.positive_int("WarmUpLR", "warmup_steps", warmup_steps)
+    learning_rate: float = setting(_at_least_zero)
+    warmup_steps: int = setting(argument.positive_int)
 
     def construct(self, global_step: Tensor) -> Tensor:
         """The rate."""

@@ -24,6 +24,8 @@ from sporax.mindspore.ops.nn.normalization import (
 )
 from sporax.runtime.ranks import Group, collectives, groups
 
+_FORMATS = ("NCHW", "NHWC")
+
 
 class LayerNorm(Cell):
     """Normalises over the dimensions from `begin_norm_axis` on.
@@ -193,18 +195,17 @@ def normalized_by_batch(
     return batch_norm_shared(x, moments, scale, shift, channel, epsilon)
 
 
-class _BatchNorm(Cell):
+def _momentum(name: str, what: str, value: Any) -> float:
+    momentum = argument.number(name, what, value)
+    SporaxValueError.raise_if(not 0 <= momentum <= 1, name, "the 'momentum'", "be a number in range [0, 1]", value)
+    return momentum
+
+
+class _BatchNorm(Layer):
     """Normalises each channel: by the batch while training, by moving statistics otherwise.
 
     Args:
-        num_features: number of channels.
-        eps: added to the variance.
-        momentum: share of the old moving statistics that a step keeps.
-        affine: scale and shift by `gamma` and `beta`.
         gamma_init, beta_init, moving_mean_init, moving_var_init: initializers.
-        use_batch_statistics: True, False, or None to follow ``training``.
-        data_format: ``"NCHW"``, or ``"NHWC"`` with channels last.
-        dtype: element type of the Parameters.
 
     Attributes:
         momentum: share of the new statistics, as MindSpore's attribute; `bn_train` and `bn_infer` have it.
@@ -214,46 +215,43 @@ class _BatchNorm(Cell):
         SporaxValueError: `num_features` below 1, `momentum` outside [0, 1], input of another rank or channel count.
     """
 
+    num_features: int = setting(argument.positive_int, "number of channels.")
+    eps: float = setting(argument.number, "added to the variance.", default=1e-5)
+    momentum: float = setting(_momentum, "share of the old moving statistics that a step keeps.", default=0.9)
+    affine: bool = setting(None, "scale and shift by `gamma` and `beta`.", default=True, attribute=False)
+    gamma_init: Any = setting(default="ones", attribute=False)
+    beta_init: Any = setting(default="zeros", attribute=False)
+    moving_mean_init: Any = setting(default="zeros", attribute=False)
+    moving_var_init: Any = setting(default="ones", attribute=False)
+    use_batch_statistics: bool | None = setting(
+        argument.one_of, "True, False, or None to follow ``training``.", default=None, allowed=(True, False, None)
+    )
+    data_format: ImageFormat = setting(
+        argument.one_of,
+        '``"NCHW"``, or ``"NHWC"`` with channels last.',
+        default="NCHW",
+        attribute=False,
+        allowed=_FORMATS,
+    )
+    dtype: DType = setting(None, "element type of the Parameters.", default=dtypes.float32, attribute=False)
+
     _in_repr = "num_features eps momentum=_share"
     ranks: tuple[int, ...] = ()
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.9,
-        affine: bool = True,
-        gamma_init: Any = "ones",
-        beta_init: Any = "zeros",
-        moving_mean_init: Any = "zeros",
-        moving_var_init: Any = "ones",
-        use_batch_statistics: bool | None = None,
-        data_format: ImageFormat = "NCHW",
-        dtype: DType = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        name = type(self).__name__
-        argument.one_of(name, "data_format", data_format, ("NCHW", "NHWC"))
-        self.num_features = argument.positive_int(name, "num_features", num_features)
+    def _prepare(self, affine: bool, data_format: ImageFormat, dtype: DType, **first: Any) -> None:
         # MindSpore's operators take both now; scripts that assign other numbers later change nothing.
-        self._eps = self.eps = argument.number(name, "eps", eps)
-        self._share = argument.number(name, "momentum", momentum)
-        if not 0 <= momentum <= 1:
-            raise SporaxValueError.must(name, "the 'momentum'", "be a number in range [0, 1]", momentum)
-        self.momentum = 1.0 - momentum
-        self.use_batch_statistics = argument.one_of(
-            name, "use_batch_statistics", use_batch_statistics, (True, False, None)
-        )
+        self._eps, self._share = self.eps, self.momentum
+        self.momentum = 1.0 - self._share
         self.channels_last = data_format == "NHWC"
 
         def statistic(init: Any, attribute: str, trained: bool) -> Parameter:
-            return Parameter(initializer(init, (num_features,), dtype), name=attribute, requires_grad=trained)
+            return Parameter(initializer(init, (self.num_features,), dtype), name=attribute, requires_grad=trained)
 
         # "mean" and "variance" get the layer's path in front.
-        self.moving_mean = statistic(moving_mean_init, "mean", False)
-        self.moving_variance = statistic(moving_var_init, "variance", False)
-        self.gamma = statistic(gamma_init, "gamma", affine)
-        self.beta = statistic(beta_init, "beta", affine)
+        self.moving_mean = statistic(first["moving_mean_init"], "mean", False)
+        self.moving_variance = statistic(first["moving_var_init"], "variance", False)
+        self.gamma = statistic(first["gamma_init"], "gamma", affine)
+        self.beta = statistic(first["beta_init"], "beta", affine)
         self.bn_train = ops.BatchNorm(True, self.eps, self.momentum, data_format)
         self.bn_infer = ops.BatchNorm(False, self.eps, self.momentum, data_format)
 
