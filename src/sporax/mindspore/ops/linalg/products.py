@@ -11,7 +11,9 @@ import numpy as np
 
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.ir.operator_dims import OperatorDims
-from sporax.mindspore.ops._core import Array, Operand, Product, channels, check, operator
+from sporax.mindspore.ops._core import Array, Operand, Product, channels, check, operator, other_form
+
+_Product = Callable[[Array, Array], Array]
 
 
 def _pair(name: str, input: Any, other: Any) -> None:
@@ -172,67 +174,54 @@ def _einsum_primitive(inputs: Array, equation: str) -> Array:
     return einsum.kernel(equation, *inputs)
 
 
-def _fused(name: str, product: Callable[[Array, Array], Array], ranks: tuple[int, int]) -> Callable[..., Array]:
+def _fused(
+    name: str, product: _Product, ranks: tuple[int, int], input: Array, left: Array, right: Array, beta: Any, alpha: Any
+) -> Array:
     """``beta * input + alpha * product(left, right)``."""
-
-    def compute(input: Array, left: Array, right: Array, beta: Any, alpha: Any) -> Array:
-        check.tensor(name, input=input)
-        _pair(name, left, right)
-        check.same_dtype(name, input=input, left=left, right=right)
-        check.rank(name, ranks[0], left=left)
-        check.rank(name, ranks[1], right=right)
-        dtype = input.dtype
-        # In the dtype of the tensors: Python's numbers must not widen them.
-        return jnp.asarray(beta, dtype) * input + jnp.asarray(alpha, dtype) * product(left, right)
-
-    return compute
+    check.tensor(name, input=input)
+    _pair(name, left, right)
+    check.same_dtype(name, input=input, left=left, right=right)
+    check.rank(name, ranks[0], left=left)
+    check.rank(name, ranks[1], right=right)
+    # In the dtype of the tensors: Python's numbers must not widen them.
+    return jnp.asarray(beta, input.dtype) * input + jnp.asarray(alpha, input.dtype) * product(left, right)
 
 
 def _batches_summed(left: Array, right: Array) -> Array:
     return jnp.sum(jnp.matmul(left, right), 0)
 
 
-_addmm = _fused("addmm", jnp.matmul, (2, 2))
-_addmv = _fused("addmv", jnp.matmul, (2, 1))
-_addr = _fused("addr", jnp.outer, (1, 1))
-_addbmm = _fused("addbmm", _batches_summed, (3, 3))
-_baddbmm = _fused("baddbmm", jnp.matmul, (3, 3))
-
-
 @operator(function="addmm", method="addmm", mint="addmm")
 def addmm(input: Array, mat1: Array, mat2: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
     """``beta * input + alpha * (mat1 @ mat2)``."""
-    return _addmm(input, mat1, mat2, beta, alpha)
+    return _fused("addmm", jnp.matmul, (2, 2), input, mat1, mat2, beta, alpha)
 
 
 @operator(function="addmv", method="addmv", mint="addmv")
 def addmv(input: Array, mat: Array, vec: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
     """``beta * input + alpha * (mat @ vec)``."""
-    return _addmv(input, mat, vec, beta, alpha)
-
-
-@operator(function="", method="addr")
-def _addr_method(x: Array, vec1: Array, vec2: Array, beta: Operand = 1, alpha: Operand = 1) -> Array:
-    """``beta * x + alpha * outer(vec1, vec2)``."""
-    return _addr(x, vec1, vec2, beta, alpha)
+    return _fused("addmv", jnp.matmul, (2, 1), input, mat, vec, beta, alpha)
 
 
 @operator(function="addr")
 def addr(x: Array, vec1: Array, vec2: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
     """``beta * x + alpha * outer(vec1, vec2)``."""
-    return _addr(x, vec1, vec2, beta, alpha)
+    return _fused("addr", jnp.outer, (1, 1), x, vec1, vec2, beta, alpha)
+
+
+other_form(addr, None, "x vec1 vec2 beta alpha", method="addr")
 
 
 @operator(function="addbmm", method="addbmm", mint="addbmm")
 def addbmm(input: Array, batch1: Array, batch2: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
     """``beta * input + alpha * sum of batch1[i] @ batch2[i]``."""
-    return _addbmm(input, batch1, batch2, beta, alpha)
+    return _fused("addbmm", _batches_summed, (3, 3), input, batch1, batch2, beta, alpha)
 
 
 @operator(function="baddbmm", method="baddbmm", mint="baddbmm")
 def baddbmm(input: Array, batch1: Array, batch2: Array, beta: Operand = 1, alpha: Operand = 1) -> Array:
     """``beta * input[i] + alpha * batch1[i] @ batch2[i]`` for every i."""
-    return _baddbmm(input, batch1, batch2, beta, alpha)
+    return _fused("baddbmm", jnp.matmul, (3, 3), input, batch1, batch2, beta, alpha)
 
 
 @operator(function="bidense")
