@@ -53,6 +53,7 @@ def test_random_numbers():
 def test_arguments_that_do_not_fit_are_refused():
     x = Tensor(X)
     for call, error, words in (
+        (lambda: x.sum(dim=0, foo=1), TypeError, "For 'sum', got an unexpected keyword argument 'foo'"),
         (lambda: x.sum_to_size((2, 2)), ValueError, r"\(2, 3\) cannot be summed to \(2, 2\)"),
         (lambda: x.normal_(generator=1), TypeError, "one stream for all operators"),
         (lambda: x.random_(3, 3), ValueError, "'from_' must be below 'to'"),

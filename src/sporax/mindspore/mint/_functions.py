@@ -282,11 +282,6 @@ def full(size: Any, fill_value: Any, *, dtype: DType | None = None) -> Tensor:
     return ops.full(size, fill_value, dtype=dtype)
 
 
-def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None) -> Tensor:
-    """A tensor of one number in the shape (and dtype) of `input`."""
-    return ops.full_like(input, fill_value, dtype=dtype)
-
-
 def empty(*size: Any, dtype: DType | None = None, device: str | None = None, pin_memory: bool = False) -> Tensor:
     """A tensor to be filled later: ``empty(2, 3)`` or ``empty((2, 3))``; float32 by default.
 
@@ -312,11 +307,6 @@ def empty_like(input: Tensor, *, dtype: DType | None = None, device: str | None 
     return ops.zeros_like(input, dtype=dtype)
 
 
-def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: DType | None = None) -> Tensor:
-    """Numbers from `start` up to `end` (without it); int64, or float32 when a float is among the arguments."""
-    return ops.arange(start, end, step, dtype=dtype)
-
-
 def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None) -> Tensor:
     """`steps` numbers at equal distances, both ends included; float32 by default.
 
@@ -331,11 +321,6 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None) ->
     return numbers if dtype is None else numbers.astype(dtype)
 
 
-def eye(n: int, m: int | None = None, dtype: DType | None = None) -> Tensor:
-    """Ones on the diagonal of an n × m matrix (n × n without `m`); float32 by default."""
-    return ops.eye(n, m, dtype)
-
-
 def clone(input: Tensor) -> Tensor:
     """A copy, through which gradients flow."""
     return ops.deepcopy(input)
@@ -347,7 +332,8 @@ def one_shape(sizes: tuple[Any, ...]) -> Any:
     return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
 
 
-offer(zeros, ones, full, full_like, empty, empty_like, arange, linspace, eye, clone)
+offer(zeros, ones, full, empty, empty_like, linspace, clone)
+MINT.update(full_like=ops.full_like, arange=ops.arange, eye=ops.eye)
 
 
 def rand(*size: Any, generator: None = None, dtype: DType | None = None, device: str | None = None) -> Tensor:

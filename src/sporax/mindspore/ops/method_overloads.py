@@ -92,10 +92,6 @@ for _names, _, _pairs in (line.partition(":") for line in _RENAMED.strip().split
         _overload(_name, " ".join(_renames), _renamed(_name, _renames))
 
 
-def _sum(self: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    return MINT["sum"](self, dim, keepdim, dtype=dtype)
-
-
 def _pair(values_and_positions: str) -> _Function:
     """`max` or `min` along one dim: values and positions (int64)."""
 
@@ -193,7 +189,7 @@ def _is_target(*args: object, **_: object) -> bool:
     return bool(args) and (isinstance(args[0], Tensor) or args[0] in ("CPU", "GPU", "Ascend"))
 
 
-_overload("sum", "dim keepdim", _sum, lambda *args, **_: len(args) == 2 and isinstance(args[1], bool))
+_overload("sum", "dim keepdim", MINT["sum"], lambda *args, **_: len(args) == 2 and isinstance(args[1], bool))
 _overload("max", "dim keepdim", _pair("argmax_with_value"), _is_torch_reduction, same_result=False)
 _overload("min", "dim keepdim", _pair("argmin_with_value"), _is_torch_reduction, same_result=False)
 _overload("sort", "dim stable", _sort)
