@@ -24,7 +24,7 @@ from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import DType, Tensor, dtypes, seed as seeds, wrap
 from sporax.mindspore.common._random_streams import Generator
 from sporax.mindspore.ops._core import FUNCTIONS, PRIMITIVES, Array, Operand, Primitive, check, export, operator
-from sporax.mindspore.ops._core.parameters import known_ints
+from sporax.mindspore.ops._core.parameters import known_ints, taking
 from sporax.mindspore.ops.random.distributions import draw, drawn, stream
 
 
@@ -348,8 +348,8 @@ def _sampler_dims(call: Call, shapes: Shapes) -> Dims:
     return Dims((numbered(len(shapes[0]), range(len(shapes[0]))), classes), (StrategyEntry(classes, shapes[1]),))
 
 
-def _sampler(name: str, falling: bool, doc: str, attributes: str, **defaults: Any) -> None:
-    """Register one sampler's class; `falling` is whether the probability of a class falls with its number."""
+def _sampler(name: str, own: str, falling: bool, doc: str, attributes: str, **defaults: Any) -> None:
+    """Register one sampler's class and function; `falling` is whether the probability of a class falls with its number."""
 
     def _forms(
         key: Array,
@@ -378,10 +378,18 @@ def _sampler(name: str, falling: bool, doc: str, attributes: str, **defaults: An
         return classes.astype(true_classes.dtype), expected(true_classes), expected(classes)
 
     _forms.__doc__ = doc
-    _KERNELS[name] = draw(name, attributes, _sampler_dims, **defaults)(_forms)
+    kernel = draw(name, attributes, _sampler_dims, **defaults)(_forms)
+
+    def function(*, seed: int = 0, **settings: Any) -> Any:
+        return drawn(kernel, stream(seed or None), **settings)
+
+    function.__name__, function.__doc__ = own, doc
+    # Of both functions the uniform one alone can leave true classes out, and says so last.
+    last = "remove_accidental_hits"
+    form = taking(_forms, f"key {last}", **defaults) if falling else taking(_forms, "key", last)
+    operator(function=own, composed=True)(form(function))
 
 
-_KERNELS: dict[str, Any] = {}
 _RESULT = """
 
     Args:
@@ -401,32 +409,8 @@ _FALLING = (
     "Classes drawn from [0, range_max); class k has probability log((k + 2) / (k + 1)) / log(range_max + 1)." + _RESULT
 )
 _SETTINGS = "num_true num_sampled unique range_max seed"
-_sampler("UniformCandidateSampler", False, _UNIFORM, _SETTINGS + " remove_accidental_hits")
-_sampler("LogUniformCandidateSampler", True, _FALLING, _SETTINGS, num_true=1, num_sampled=5, unique=True, range_max=5)
-
-
-@operator(function="uniform_candidate_sampler", composed=True)
-def uniform_candidate_sampler(
-    true_classes: Any,
-    num_true: int,
-    num_sampled: int,
-    unique: bool,
-    range_max: int,
-    seed: int = 0,
-    remove_accidental_hits: bool = False,
-) -> Any:
-    """Classes drawn uniformly."""
-    settings = (num_true, num_sampled, unique, range_max, remove_accidental_hits)
-    return drawn(_KERNELS["UniformCandidateSampler"], stream(seed or None), true_classes, *settings)
-
-
-@operator(function="log_uniform_candidate_sampler", composed=True)
-def log_uniform_candidate_sampler(
-    true_classes: Any, num_true: int = 1, num_sampled: int = 5, unique: bool = True, range_max: int = 5, seed: int = 0
-) -> Any:
-    """Classes drawn with falling probabilities."""
-    settings = (num_true, num_sampled, unique, range_max)
-    return drawn(_KERNELS["LogUniformCandidateSampler"], stream(seed or None), true_classes, *settings)
-
-
-uniform_candidate_sampler.__doc__, log_uniform_candidate_sampler.__doc__ = _UNIFORM, _FALLING
+_sampler("UniformCandidateSampler", "uniform_candidate_sampler", False, _UNIFORM, _SETTINGS + " remove_accidental_hits")
+_sampler(
+    "LogUniformCandidateSampler", "log_uniform_candidate_sampler", True, _FALLING, _SETTINGS,
+    num_true=1, num_sampled=5, unique=True, range_max=5,
+)  # fmt: skip
