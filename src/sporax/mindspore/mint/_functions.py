@@ -28,6 +28,7 @@ from sporax.mindspore.common import DType, dtypes, seed as seeds
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import MINT, Array, check, known, operator, renamed
 from sporax.mindspore.ops.random import distributions
+from sporax.mindspore.ops.random.dropout import one_shape
 
 
 def offer(*functions: Callable[..., Any], place: str = "") -> None:
@@ -324,12 +325,6 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None) ->
 def clone(input: Tensor) -> Tensor:
     """A copy, through which gradients flow."""
     return ops.deepcopy(input)
-
-
-def one_shape(sizes: tuple[Any, ...]) -> Any:
-    """The shape in ``f(2, 3)`` and in ``f((2, 3))``."""
-    # PyTorch takes both forms.
-    return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
 
 
 offer(zeros, ones, full, empty, empty_like, linspace, clone)

@@ -96,8 +96,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, seed: int | None 
     # Dividing by a share of 0 would give NaN.
     if p == 1:
         return FUNCTIONS["zeros_like"](input)
-    stream = seeds.operators if seed is None else Generator(seed)
-    return _dropout(input, wrap(stream.next_key()), 1.0 - p)[0]
+    return _dropout(input, wrap(stream(seed).next_key()), 1.0 - p)[0]
 
 
 @operator(function="")
@@ -118,17 +117,14 @@ def _draw_integers(key: Array, shape: tuple[int, ...], low: int, high: int, dtyp
     return jax.random.randint(key, shape, low, high, jnp.int64 if dtype is None else dtype.np_dtype)
 
 
-def _key(seed: int | None) -> Tensor:
-    return wrap((seeds.operators if seed is None else Generator(seed)).next_key())
-
-
-def _sizes(sizes: tuple[Any, ...]) -> Any:
+def one_shape(sizes: tuple[Any, ...]) -> Any:
+    """The shape in ``f(2, 3)`` and in ``f((2, 3))``."""
     return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
 
 
 def standard_normal(shape: Any, seed: int | None = None) -> Tensor:
     """Standard normal float32 numbers."""
-    return _draw_normal(_key(seed), check.shape("standard_normal", _sizes((shape,))))
+    return drawn(_draw_normal, stream(seed), check.shape("standard_normal", one_shape((shape,))))
 
 
 def normal(shape: Any, mean: Any, stddev: Any, seed: int | None = None) -> Tensor:
@@ -157,25 +153,25 @@ def uniform(shape: Any, minval: Any, maxval: Any, seed: int | None = None, dtype
         SporaxValueError: bounds with dimensions, for int32.
     """
     if dtype == dtypes.int32:
-        return _draw_integers_between(_key(seed), minval, maxval, check.shape("uniform", _sizes((shape,))))
-    unit = _draw_uniform(_key(seed), check.shape("uniform", _sizes((shape,))), dtype)
+        return drawn(_draw_integers_between, stream(seed), minval, maxval, check.shape("uniform", one_shape((shape,))))
+    unit = drawn(_draw_uniform, stream(seed), check.shape("uniform", one_shape((shape,))), dtype)
     # Scaled afterwards, so that bounds may be Tensors.
     return unit * (maxval - minval) + minval
 
 
 def randn(*size: Any, dtype: DType | None = None, seed: int | None = None) -> Tensor:
     """Standard normal numbers."""
-    return _draw_normal(_key(seed), check.shape("randn", _sizes(size)), dtype)
+    return drawn(_draw_normal, stream(seed), check.shape("randn", one_shape(size)), dtype)
 
 
 def rand(*size: Any, dtype: DType | None = None, seed: int | None = None) -> Tensor:
     """Uniform numbers in [0, 1)."""
-    return _draw_uniform(_key(seed), check.shape("rand", _sizes(size)), dtype)
+    return drawn(_draw_uniform, stream(seed), check.shape("rand", one_shape(size)), dtype)
 
 
 def randint(low: int, high: int, size: Any, seed: int | None = None, *, dtype: DType | None = None) -> Tensor:
     """Uniform integers in [low, high)."""
-    return _draw_integers(_key(seed), check.shape("randint", _sizes((size,))), low, high, dtype)
+    return drawn(_draw_integers, stream(seed), check.shape("randint", one_shape((size,))), low, high, dtype)
 
 
 export(dropout, standard_normal, normal, uniform, randn, rand, randint)
