@@ -93,11 +93,6 @@ _BINARY: tuple[tuple[str | None, Callable[..., Array], str, tuple[str, ...], Any
     ("LeftShift", jnp.left_shift, "", ("x1", "x2"), integral, "", "", "Bits moved left."),
     ("RightShift", jnp.right_shift, "", ("input_x", "input_y"), integral, "", "", "Bits moved right."),
 )  # fmt: skip
-for _primitive, _compute, _own, _names, _convert, _method, _mint, _doc in _BINARY:
-    pointwise(
-        _primitive, _compute, _doc,
-        function=_own, parameters=_names, convert=_convert, method=_method, mint=_mint,
-    )  # fmt: skip
 
 
 def _inverse(array: Array) -> Array:
@@ -106,11 +101,6 @@ def _inverse(array: Array) -> Array:
         return jnp.reciprocal(array)
     # Integers give 0 for 0, where MindSpore's Inv does.
     return _div_no_nan(jnp.ones_like(array), array)
-
-
-def _sgn(array: Array) -> Array:
-    """The sign; of a complex number the number of length 1 in its direction."""
-    return jnp.sign(array)
 
 
 def _frac(array: Array) -> Array:
@@ -125,7 +115,7 @@ _UNARY: tuple[tuple[str | None, Callable[..., Array], str, tuple[str, ...], Any,
     ("Inv", _inverse, "inv", ("x",), same, "inv", "", "One over the input."),
     ("Invert", jnp.bitwise_not, "invert", ("x",), integral, "invert", "", "All bits flipped."),
     (None, jnp.bitwise_not, "", ("input",), integral, "bitwise_not", "bitwise_not", "All bits flipped."),
-    (None, _sgn, "sgn", ("input",), same, "sgn", "", "Sign; of a complex number its direction."),
+    (None, jnp.sign, "sgn", ("input",), same, "sgn", "", "Sign; of a complex number its direction."),
     (None, _frac, "frac", ("x",), same, "frac", "frac(input=x)", "What follows the decimal point."),
     (None, jnp.signbit, "signbit", ("input",), inexact, "signbit", "", "Whether the sign bit is set."),
     (None, jnp.isposinf, "isposinf", ("input",), inexact, "isposinf", "", "Whether elements are +inf."),
@@ -137,7 +127,7 @@ _UNARY: tuple[tuple[str | None, Callable[..., Array], str, tuple[str, ...], Any,
     ("PopulationCount", _population_count, "population_count", ("input_x",), integral, "", "",
      "Number of bits that are set (uint8)."),
 )  # fmt: skip
-for _primitive, _compute, _own, _names, _convert, _method, _mint, _doc in _UNARY:
+for _primitive, _compute, _own, _names, _convert, _method, _mint, _doc in (*_BINARY, *_UNARY):
     pointwise(
         _primitive, _compute, _doc,
         function=_own, parameters=_names, convert=_convert, method=_method, mint=_mint,
@@ -225,14 +215,6 @@ def polar(abs: check.Float, angle: check.Float) -> Array:
     return jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle))
 
 
-def _real_part(array: Array) -> Array:
-    return jnp.real(array)
-
-
-def _imaginary_part(array: Array) -> Array:
-    return jnp.imag(array)
-
-
 def _complex_abs(array: Array) -> Array:
     if not jnp.iscomplexobj(array):
         raise SporaxTypeError(f"For 'ComplexAbs', the input must be complex, but got {check.describe(array)}.")
@@ -240,8 +222,8 @@ def _complex_abs(array: Array) -> Array:
 
 
 _COMPLEX: tuple[tuple[str, Callable[..., Array], str, Any, str, str], ...] = (
-    ("Real", _real_part, "real", same, "real", "Real part."),
-    ("Imag", _imaginary_part, "imag", same, "imag", "Imaginary part; zeros for real input."),
+    ("Real", jnp.real, "real", same, "real", "Real part."),
+    ("Imag", jnp.imag, "imag", same, "imag", "Imaginary part; zeros for real input."),
     ("Conj", jnp.conj, "conj", same, "", "The complex conjugate."),
     ("Angle", jnp.angle, "angle", inexact, "", "Angle in the complex plane, in (-pi, pi]."),
     ("ComplexAbs", _complex_abs, "", same, "", "Length of complex numbers."),

@@ -117,29 +117,17 @@ def mvlgamma(input: Array, p: int) -> Array:
 
 other_form(mvlgamma, "Mvlgamma(p)", "x=input p")
 
-pointwise(
-    "Igamma", _special("gammainc"), "Regularised lower incomplete gamma function P(input, other).",
-    function="igamma", parameters=("input", "other"), method="igamma",
-)  # fmt: skip
-pointwise(
-    "Igammac", _special("gammaincc"), "Regularised upper incomplete gamma function Q(input, other).",
-    function="igammac", parameters=("input", "other"), method="igammac",
-)  # fmt: skip
+for _primitive, _compute, _own, _mint, _doc in (
+    ("Igamma", _special("gammainc"), "igamma", "", "Regularised lower incomplete gamma function P(input, other)."),
+    ("Igammac", _special("gammaincc"), "igammac", "", "Regularised upper incomplete gamma function Q(input, other)."),
+    ("Xlogy", _xlogy, "xlogy", "xlogy", "input · log(other), and 0 where input is 0."),
+    (None, jnp.logaddexp, "logaddexp", "logaddexp", "log(exp(input) + exp(other)), computed without overflow."),
+    (None, jnp.logaddexp2, "logaddexp2", "logaddexp2", "log2(2^input + 2^other), computed without overflow."),
+):
+    pointwise(_primitive, _compute, _doc, function=_own, parameters=("input", "other"), method=_own, mint=_mint)
 pointwise(
     "Zeta", _special("zeta"), "Hurwitz zeta function: the sum over k >= 0 of (k + other) to the power of -input.",
     function="zeta", parameters=("input", "other"),
-)  # fmt: skip
-pointwise(
-    "Xlogy", _xlogy, "input · log(other), and 0 where input is 0.",
-    function="xlogy", parameters=("input", "other"), method="xlogy", mint="xlogy",
-)  # fmt: skip
-pointwise(
-    None, jnp.logaddexp, "log(exp(input) + exp(other)), computed without overflow.",
-    function="logaddexp", parameters=("input", "other"), method="logaddexp", mint="logaddexp",
-)  # fmt: skip
-pointwise(
-    None, jnp.logaddexp2, "log2(2^input + 2^other), computed without overflow.",
-    function="logaddexp2", parameters=("input", "other"), method="logaddexp2", mint="logaddexp2",
 )  # fmt: skip
 
 
