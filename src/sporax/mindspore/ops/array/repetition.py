@@ -78,10 +78,7 @@ def _reverse_v2(input: Array, axis: int | tuple[int, ...]) -> Array:
     return jnp.flip(input, check.axes("ReverseV2", axis, input.ndim) or ())
 
 
-@operator(function="reverse", method="reverse")
-def reverse(x: Array, axis: int | tuple[int, ...]) -> Array:
-    """The order of the elements along `axis` reversed."""
-    return jnp.flip(x, check.axes("reverse", axis, x.ndim) or ())
+reverse = other_form(_reverse_v2, None, "x=input axis", function="reverse", method="reverse")
 
 
 def _flip_at(name: str, dim: int) -> None:

@@ -14,6 +14,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.ops._core import Array, Operand, check, export, extremes, operator, other_form, promote
 from sporax.mindspore.ops._core.dims import position_by_position
+from sporax.mindspore.ops._core.elementwise_table import inexact, pointwise, same
 
 
 def _operands(name: str, left: Any, right: Any) -> tuple[Array, Array]:
@@ -204,27 +205,6 @@ for _two in (
     _binary(*_two)
 
 
-def _same(array: Array) -> Array:
-    return array
-
-
-def _unary(
-    # Names separated by commas: the first one is the function's.
-    name: str,
-    function: Callable[[Array], Array],
-    names: str,
-    convert: Callable[[Any], Array],
-    doc: str,
-) -> None:
-    own = names.split(",")[0].strip()
-
-    def kernel(input: Array) -> Array:
-        return function(convert(input))
-
-    kernel.__name__, kernel.__doc__ = own, doc
-    operator(name, method=names, mint=own)(kernel)
-
-
 _ROUNDING_DOC = "; integers stay as they are."
 
 
@@ -234,42 +214,43 @@ def _rounding(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 
 # primitive, function on arrays, names of function and methods, dtype conversion, what it computes
-for _row in (
-    ("Abs", extremes.magnitude, "abs,absolute", _same, "Absolute value; its gradient at 0 is 0."),
-    ("Neg", jnp.negative, "neg,negative", _same, "Negative."),
-    ("Sign", jnp.sign, "sign", _same, "-1, 0 or 1."),
-    ("Square", jnp.square, "square", _same, "Square."),
-    ("Exp", jnp.exp, "exp", promote.inexact, "e to the power of the input."),
-    ("Expm1", jnp.expm1, "expm1", promote.inexact, "exp(x) - 1, exact near 0."),
-    ("Log", jnp.log, "log", promote.inexact, "Natural logarithm."),
-    ("Log1p", jnp.log1p, "log1p", promote.inexact, "log(1 + x), exact near 0."),
-    ("Rsqrt", jax.lax.rsqrt, "rsqrt", promote.inexact, "One over the square root."),
-    ("Reciprocal", jnp.reciprocal, "reciprocal", promote.inexact, "One over the input."),
-    ("Sin", jnp.sin, "sin", promote.inexact, "Sine."),
-    ("Cos", jnp.cos, "cos", promote.inexact, "Cosine."),
-    ("Tan", jnp.tan, "tan", promote.inexact, "Tangent."),
-    ("Asin", jnp.arcsin, "asin,arcsin", promote.inexact, "Inverse sine."),
-    ("ACos", jnp.arccos, "acos,arccos", promote.inexact, "Inverse cosine."),
-    ("Atan", jnp.arctan, "atan,arctan", promote.inexact, "Inverse tangent."),
-    ("Sinh", jnp.sinh, "sinh", promote.inexact, "Hyperbolic sine."),
-    ("Cosh", jnp.cosh, "cosh", promote.inexact, "Hyperbolic cosine."),
-    ("Tanh", jnp.tanh, "tanh", promote.inexact, "Hyperbolic tangent."),
-    ("Asinh", jnp.arcsinh, "asinh,arcsinh", promote.inexact, "Inverse hyperbolic sine."),
-    ("Acosh", jnp.arccosh, "acosh,arccosh", promote.inexact, "Inverse hyperbolic cosine."),
-    ("Atanh", jnp.arctanh, "atanh,arctanh", promote.inexact, "Inverse hyperbolic tangent."),
-    ("Erf", jax.lax.erf, "erf", promote.inexact, "Error function."),
-    ("Erfc", jax.lax.erfc, "erfc", promote.inexact, "One minus the error function, exact for large inputs."),
-    ("Erfinv", jax.lax.erf_inv, "erfinv", promote.inexact, "Inverse of the error function."),
-    ("Floor", _rounding(jnp.floor), "floor", _same, "Largest whole number not above" + _ROUNDING_DOC),
-    ("Ceil", _rounding(jnp.ceil), "ceil", _same, "Smallest whole number not below" + _ROUNDING_DOC),
-    ("Trunc", _rounding(jnp.trunc), "trunc", _same, "Whole part" + _ROUNDING_DOC),
-    ("Rint", jnp.rint, "rint", promote.inexact, "Nearest whole number, halves to even."),
-    ("LogicalNot", jnp.logical_not, "logical_not", _same, "Whether the input is false (zero)."),
-    ("IsFinite", jnp.isfinite, "isfinite", promote.inexact, "Whether elements are neither infinite nor NaN."),
-    ("IsNan", jnp.isnan, "isnan", promote.inexact, "Whether elements are NaN."),
-    ("IsInf", jnp.isinf, "isinf", promote.inexact, "Whether elements are infinite."),
+for _primitive, _compute, _names, _convert, _doc in (
+    ("Abs", extremes.magnitude, "abs,absolute", same, "Absolute value; its gradient at 0 is 0."),
+    ("Neg", jnp.negative, "neg,negative", same, "Negative."),
+    ("Sign", jnp.sign, "sign", same, "-1, 0 or 1."),
+    ("Square", jnp.square, "square", same, "Square."),
+    ("Exp", jnp.exp, "exp", inexact, "e to the power of the input."),
+    ("Expm1", jnp.expm1, "expm1", inexact, "exp(x) - 1, exact near 0."),
+    ("Log", jnp.log, "log", inexact, "Natural logarithm."),
+    ("Log1p", jnp.log1p, "log1p", inexact, "log(1 + x), exact near 0."),
+    ("Rsqrt", jax.lax.rsqrt, "rsqrt", inexact, "One over the square root."),
+    ("Reciprocal", jnp.reciprocal, "reciprocal", inexact, "One over the input."),
+    ("Sin", jnp.sin, "sin", inexact, "Sine."),
+    ("Cos", jnp.cos, "cos", inexact, "Cosine."),
+    ("Tan", jnp.tan, "tan", inexact, "Tangent."),
+    ("Asin", jnp.arcsin, "asin,arcsin", inexact, "Inverse sine."),
+    ("ACos", jnp.arccos, "acos,arccos", inexact, "Inverse cosine."),
+    ("Atan", jnp.arctan, "atan,arctan", inexact, "Inverse tangent."),
+    ("Sinh", jnp.sinh, "sinh", inexact, "Hyperbolic sine."),
+    ("Cosh", jnp.cosh, "cosh", inexact, "Hyperbolic cosine."),
+    ("Tanh", jnp.tanh, "tanh", inexact, "Hyperbolic tangent."),
+    ("Asinh", jnp.arcsinh, "asinh,arcsinh", inexact, "Inverse hyperbolic sine."),
+    ("Acosh", jnp.arccosh, "acosh,arccosh", inexact, "Inverse hyperbolic cosine."),
+    ("Atanh", jnp.arctanh, "atanh,arctanh", inexact, "Inverse hyperbolic tangent."),
+    ("Erf", jax.lax.erf, "erf", inexact, "Error function."),
+    ("Erfc", jax.lax.erfc, "erfc", inexact, "One minus the error function, exact for large inputs."),
+    ("Erfinv", jax.lax.erf_inv, "erfinv", inexact, "Inverse of the error function."),
+    ("Floor", _rounding(jnp.floor), "floor", same, "Largest whole number not above" + _ROUNDING_DOC),
+    ("Ceil", _rounding(jnp.ceil), "ceil", same, "Smallest whole number not below" + _ROUNDING_DOC),
+    ("Trunc", _rounding(jnp.trunc), "trunc", same, "Whole part" + _ROUNDING_DOC),
+    ("Rint", jnp.rint, "rint", inexact, "Nearest whole number, halves to even."),
+    ("LogicalNot", jnp.logical_not, "logical_not", same, "Whether the input is false (zero)."),
+    ("IsFinite", jnp.isfinite, "isfinite", inexact, "Whether elements are neither infinite nor NaN."),
+    ("IsNan", jnp.isnan, "isnan", inexact, "Whether elements are NaN."),
+    ("IsInf", jnp.isinf, "isinf", inexact, "Whether elements are infinite."),
 ):
-    _unary(*_row)
+    _own = _names.split(",")[0]
+    pointwise(_primitive, _compute, _doc, function=_own, convert=_convert, method=_names, mint=_own)
 
 
 @operator("Sqrt", method="sqrt", mint="sqrt(input=x)")
