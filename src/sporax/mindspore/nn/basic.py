@@ -49,7 +49,7 @@ class Dense(Layer):
 
     _in_repr = "input_channels=in_channels output_channels=out_channels has_bias"
 
-    def _prepare(self, weight_init: Any, bias_init: Any, dtype: DType) -> None:
+    def _prepare(self, weight_init: object, bias_init: object, dtype: DType) -> None:
         outputs = self.out_channels
         self.weight, self.bias = argument.weight_and_bias(
             "Dense", (outputs, self.in_channels), outputs, dtype, self.has_bias, weight_init, bias_init

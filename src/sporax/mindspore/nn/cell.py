@@ -542,7 +542,7 @@ class Layer(Declared, Cell):
         Cell.__init__(self)
 
 
-def applied(function: Callable[..., Any], inputs: str, doc: str, settings: str = "") -> Callable[..., Any]:
+def applied(function: Callable[..., object], inputs: str, doc: str, settings: str = "") -> Callable[..., Any]:
     """The `construct` of a layer that is one function: of its inputs, then of its settings, by position.
 
     Args:
@@ -555,7 +555,7 @@ def applied(function: Callable[..., Any], inputs: str, doc: str, settings: str =
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     signature = inspect.Signature(parameters[:1] + [part.replace(annotation="Tensor") for part in parameters[1:]])
 
-    def construct(self: Cell, *args: Any, **kwargs: Any) -> Any:
+    def construct(self: Cell, *args: object, **kwargs: object) -> object:
         if kwargs or len(args) != len(names) - 1:
             args = signature.bind(self, *args, **kwargs).args[1:]
         return function(*args, *(getattr(self, name) for name in attributes))

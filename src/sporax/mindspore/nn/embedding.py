@@ -60,7 +60,7 @@ class EmbeddingLookup(Layer):
     TABLE_ROW_SLICE = "table_row_slice"
     TABLE_COLUMN_SLICE = "table_column_slice"
 
-    def _prepare(self, param_init: Any, manual_shapes: Any, dtype: DType) -> None:
+    def _prepare(self, param_init: object, manual_shapes: Any, dtype: DType) -> None:
         name = type(self).__name__
         # A lookup on the host is always sparse in MindSpore.
         if self.target == "CPU" and not self.sparse:

@@ -195,7 +195,7 @@ def normalized_by_batch(
     return batch_norm_shared(x, moments, scale, shift, channel, epsilon)
 
 
-def _momentum(name: str, what: str, value: Any) -> float:
+def _momentum(name: str, what: str, value: object) -> float:
     momentum = argument.number(name, what, value)
     SporaxValueError.raise_if(not 0 <= momentum <= 1, name, "the 'momentum'", "be a number in range [0, 1]", value)
     return momentum
@@ -238,7 +238,7 @@ class _BatchNorm(Layer):
     _in_repr = "num_features eps momentum=_share"
     ranks: tuple[int, ...] = ()
 
-    def _prepare(self, affine: bool, data_format: ImageFormat, dtype: DType, **first: Any) -> None:
+    def _prepare(self, affine: bool, data_format: ImageFormat, dtype: DType, **first: object) -> None:
         # MindSpore's operators take both now; scripts that assign other numbers later change nothing.
         self._eps, self._share = self.eps, self.momentum
         self.momentum = 1.0 - self._share

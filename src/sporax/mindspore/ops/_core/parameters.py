@@ -45,6 +45,7 @@ _NAMES = {Array: "Tensor", type(None): "None", DType: "dtype"}
 _LIMITED = re.compile(r"check\.[A-Z]\w*")
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Decorator = Callable[[Callable[..., object]], Any]
 
 
 def with_signature(function: _Function, signature: inspect.Signature) -> _Function:
@@ -53,9 +54,7 @@ def with_signature(function: _Function, signature: inspect.Signature) -> _Functi
     return function
 
 
-def taking(
-    model: Callable[..., Any], without: str = "", before: str = "", **defaults: Any
-) -> Callable[[Callable[..., Any]], Any]:
+def taking(model: Callable[..., object], without: str = "", before: str = "", **defaults: object) -> _Decorator:
     """Decorator for a function that takes the parameters of `model`, and gets all of them by name.
 
     Args:
@@ -66,7 +65,7 @@ def taking(
     """
     signature = inspect.signature(model)
 
-    def decorate(function: Callable[..., Any]) -> Any:
+    def decorate(function: Callable[..., object]) -> Callable[..., object]:
         added = [part for part in inspect.signature(function).parameters.values() if part.kind is part.KEYWORD_ONLY]
         # A method of what is no method has `self` in front.
         is_method = next(iter(inspect.signature(function).parameters), "") == "self" not in signature.parameters
@@ -83,7 +82,7 @@ def taking(
     return decorate
 
 
-def refusing(others: str, refuse: Callable[..., None], before: str = "") -> Callable[[Callable[..., Any]], Any]:
+def refusing(others: str, refuse: Callable[..., None], before: str = "") -> _Decorator:
     """Decorator for the call of a primitive that does not use some of MindSpore's inputs: they stay in its signature.
 
     Args:
@@ -93,14 +92,14 @@ def refusing(others: str, refuse: Callable[..., None], before: str = "") -> Call
     """
     names = others.split()
 
-    def decorate(function: Callable[..., Any]) -> Any:
+    def decorate(function: Callable[..., object]) -> Callable[..., object]:
         signature = inspect.signature(function)
         own = list(signature.parameters.values())
         place = [*signature.parameters, ""].index(before)
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         refused = [inspect.Parameter(name, kind, default=None, annotation="None") for name in names]
 
-        def call(arguments: dict[str, Any]) -> Any:
+        def call(arguments: dict[str, Any]) -> object:
             refuse(arguments["self"].name, **{name: (arguments.pop(name), None) for name in names})
             return function(**arguments)
 
@@ -110,12 +109,12 @@ def refusing(others: str, refuse: Callable[..., None], before: str = "") -> Call
 
 
 def _called_by_name(
-    function: Callable[..., Any], signature: inspect.Signature, run: Callable[[dict[str, Any]], Any]
-) -> Any:
+    function: Callable[..., object], signature: inspect.Signature, run: Callable[[dict[str, Any]], object]
+) -> Callable[..., object]:
     """`function` with another signature: `run` gets all arguments by name."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as mismatch:
