@@ -108,7 +108,9 @@ def test_debug_mode_fixes_the_seed_and_ignores_the_mode_of_error_samples():
 def test_random_operations_draw_the_same_with_hooks():
     config.set_seed(3)
     pipeline = ds.FakeImageDataset(4, (8, 8, 3), 2, shuffle=False).map(
-        [vision.RandomCrop(4), vision.RandomHorizontalFlip()], "image"
+        [vision.RandomCrop(4), vision.RandomHorizontalFlip()],
+        "image",
+        num_parallel_workers=1,  # as debug mode
     )
     without = rows(pipeline)
     config.set_debug_mode(True, [Seen()])

@@ -18,7 +18,7 @@ from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError,
 from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._arguments import Recorded, argument
 from sporax.mindspore.dataset._checks import in_user_code, in_words
-from sporax.mindspore.dataset._random import CallStream, RowKey
+from sporax.mindspore.dataset._random import CallStream, Draws, RowKey
 from sporax.mindspore.dataset._rows import Array, Column, as_value, boxed, is_pillow, opened, stacked
 from sporax.mindspore.dataset._streams import Indices
 
@@ -53,15 +53,18 @@ class Operation(abc.ABC):
     draws: bool = False
     """Whether results are random."""
 
+    takes: int = 0
+    """How many numbers of its engine MindSpore takes for a row; see `Draws`."""
+
     @abc.abstractmethod
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         """Apply to one row."""
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
         """Apply to all rows of a block; `rows` are their numbers, from which random operations draw."""
         results = [
             self.on_row(tuple(column[i] for column in columns), generator)
-            for i, generator in enumerate(key.generators(rows))
+            for i, generator in enumerate(key.draws(rows, self.takes))
         ]
         return [list(column) for column in zip(*results, strict=True)]
 
@@ -70,7 +73,8 @@ class Operation(abc.ABC):
 class Transform(Recorded, Operation):
     """Base of all transforms, which can also be called directly on arrays, images or Tensors.
 
-    A direct call of a random transform draws from a stream of its own that follows `dataset.config` 's seed.
+    A direct call of a random transform follows `dataset.config` 's seed. As in MindSpore, a seed of the user makes each call
+    draw the same, unless MindSpore has the transform in Python.
     """
 
     # Made at the first direct call, so that transforms in pipelines stay small and can be pickled.
@@ -133,7 +137,8 @@ class Transform(Recorded, Operation):
         for value, array in zip(inputs, values, strict=True):
             if not (self.takes_boxes or is_pillow(opened(array))):
                 self._check_array(value, array)
-        results = tuple(map(opened, on_values(self, values, self._calls.next(config.get_seed()))))
+        draws = self._calls.next(config.get_seed(), config.is_seed_set(), self.takes)
+        results = tuple(map(opened, on_values(self, values, draws)))
         return results[0] if len(results) == 1 else results
 
     def _check_kinds(self, inputs: tuple[Any, ...]) -> None:
@@ -151,7 +156,7 @@ class Transform(Recorded, Operation):
             raise self.fault(f"{self.name}: the input has no data, its shape is {array.shape}.")
 
 
-def on_values(operation: Operation, values: Values, rng: np.random.Generator) -> Values:
+def on_values(operation: Operation, values: Values, rng: Draws) -> Values:
     """`operation.on_row`, also for Pillow images."""
     applied, gives_pillow = _for(operation, values)
     if applied is None:
@@ -223,7 +228,7 @@ def _as_pillow(value: Array) -> Array:
 class OneToOne(Transform):
     """A transform of one column into one column."""
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         return (self._one(self.only(values)),)
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
@@ -236,7 +241,7 @@ class OneToOne(Transform):
             # No generator is needed, and making one costs more than many a transform.
             return [[self._one(value) for value in columns[0]]]
         # Raises the message that names the number of columns.
-        self.on_row(tuple(column[0] for column in columns), np.random.default_rng(0))
+        self.on_row(tuple(column[0] for column in columns), next(key.draws(rows[:1], 0)))
         raise AssertionError("on_row refuses several columns")
 
     @abc.abstractmethod
@@ -261,13 +266,13 @@ class RandomTransform(Transform):
 
     draws = True
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         # Drawn from the first column, so that image and mask get the same crop.
         choice = self._draw(values[0], rng)
         return tuple(self._apply(value, choice) for value in values)
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
-        choices = [self._draw(value, rng) for value, rng in zip(columns[0], key.generators(rows), strict=True)]
+        choices = [self._draw(value, rng) for value, rng in zip(columns[0], key.draws(rows, self.takes), strict=True)]
         return [self._apply_to_column(column, choices) for column in columns]
 
     def _apply_to_column(self, column: Column, choices: list[Any]) -> Column:
@@ -286,7 +291,7 @@ class RandomTransform(Transform):
         raise NotImplementedError
 
     @abc.abstractmethod
-    def _draw(self, value: Array, rng: np.random.Generator) -> Any:
+    def _draw(self, value: Array, rng: Draws) -> Any:
         """Make the row's random choice, given its first column."""
 
     @abc.abstractmethod
@@ -305,7 +310,7 @@ class PythonFunction(Operation):
         self.function = function
         self.name = getattr(function, "__qualname__", type(function).__name__)
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         try:
             result = self.function(*map(opened, values))
         except SporaxError:
@@ -316,8 +321,8 @@ class PythonFunction(Operation):
         return tuple(self._checked(item) for item in (result if isinstance(result, tuple) else (result,)))
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
-        # User functions draw their own random numbers; no generator is made per row.
-        unused = np.random.default_rng(0)
+        # User functions draw their own random numbers; none are made per row.
+        unused = next(key.draws([0], 0))
         results = [self.on_row(tuple(column[i] for column in columns), unused) for i in range(len(rows))]
         # Later operations and columns rely on one number of values.
         if len({len(result) for result in results}) > 1:

@@ -25,12 +25,18 @@ _BLOCK = 4096
 """Numbers that are drawn at a time."""
 
 
-def mt19937(seed: int) -> tuple[Iterator[int], int]:
-    """The engine of samplers."""
+def mersenne_twister(seed: int) -> np.random.MT19937:
+    """The engine of samplers and transforms."""
     bits = np.random.MT19937()
     # A RandomState is seeded as the standard says, a MT19937 alone is not.
     state: Any = np.random.RandomState(seed & 0xFFFFFFFF).get_state(legacy=False)
     bits.state = state
+    return bits
+
+
+def mt19937(seed: int) -> tuple[Iterator[int], int]:
+    """The numbers of `mersenne_twister`."""
+    bits = mersenne_twister(seed)
     return (number for _ in itertools.count() for number in bits.random_raw(_BLOCK).tolist()), 0xFFFFFFFF
 
 
@@ -84,7 +90,7 @@ def _tempered(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return words ^ (words >> np.uint64(43))
 
 
-def _below(count: int, numbers: Iterator[int], largest: int) -> int:
+def below(count: int, numbers: Iterator[int], largest: int) -> int:
     """An integer in [0, count): a number of the engine, divided; those that would favor some results are drawn again."""
     scale = largest // count
     while (number := next(numbers)) >= count * scale:
@@ -92,19 +98,20 @@ def _below(count: int, numbers: Iterator[int], largest: int) -> int:
     return number // scale
 
 
-def _shuffle(rows: list[int], numbers: Iterator[int], largest: int) -> None:
+def shuffle_in_place(rows: list[int], numbers: Iterator[int], largest: int) -> None:
+    """Bring rows into random order (`std::shuffle`)."""
     count = len(rows)
     # Where the engine has numbers enough, one of them gives two places.
     takes_two = count > 0 and largest // count >= count
     place = 1
     while place < count:
         if takes_two and (place > 1 or count % 2):
-            first, second = divmod(_below((place + 1) * (place + 2), numbers, largest), place + 2)
+            first, second = divmod(below((place + 1) * (place + 2), numbers, largest), place + 2)
             rows[place], rows[first] = rows[first], rows[place]
             place += 1
             rows[place], rows[second] = rows[second], rows[place]
         else:
-            other = _below(place + 1, numbers, largest)
+            other = below(place + 1, numbers, largest)
             rows[place], rows[other] = rows[other], rows[place]
         place += 1
 
@@ -114,7 +121,7 @@ Mix = Callable[[list[int], int], None]
 
 
 def _mix(engine: Engine) -> Mix:
-    return lambda rows, seed: _shuffle(rows, *engine(seed))
+    return lambda rows, seed: shuffle_in_place(rows, *engine(seed))
 
 
 def _mix_files(sizes: tuple[int, ...]) -> Mix:
@@ -123,7 +130,7 @@ def _mix_files(sizes: tuple[int, ...]) -> Mix:
 
     def mix(rows: list[int], seed: int) -> None:
         files = list(range(len(sizes)))
-        _shuffle(files, *minstd(seed))
+        shuffle_in_place(files, *minstd(seed))
         rows[:] = [row for file in files for row in rows[ends[file] - sizes[file] : ends[file]]]
 
     return mix
@@ -136,7 +143,7 @@ def _mix_in_files(sizes: tuple[int, ...]) -> Mix:
         start = 0
         for size in sizes:
             part = rows[start : start + size]
-            _shuffle(part, *minstd(seed))
+            shuffle_in_place(part, *minstd(seed))
             rows[start : start + size] = part
             start += size
 
@@ -181,17 +188,25 @@ def shuffled_by_file(sizes: Sequence[int], seed: int, index: int, *, within: boo
     return _order_of((sizes, seed, within), sum(sizes), index, lambda number: seed + number, mix)
 
 
+# Rounding may give 1, for which the standard has the number before it.
+_BELOW_ONE = float(np.nextafter(1, 0))
+
+
+def canonical(first: int, second: int) -> float:
+    """A number in [0, 1) of two of the engine (`std::generate_canonical`)."""
+    return min((first + second * 2.0**32) / 2.0**64, _BELOW_ONE)
+
+
 def drawn(bound: int, count: int, seed: int) -> Order:
     """`count` integers in [0, bound), each independent of the others."""
     numbers, largest = mt19937(seed)
-    return np.array([_below(bound, numbers, largest) for _ in range(count)], np.int64)
+    return np.array([below(bound, numbers, largest) for _ in range(count)], np.int64)
 
 
 def uniform(count: int, seed: int) -> NDArray[np.float64]:
     """`count` numbers in [0, 1), of two numbers of the engine each (`std::generate_canonical`)."""
     words = np.array(list(itertools.islice(mt19937(seed)[0], 2 * count)), np.float64).reshape(-1, 2)
-    # Rounding may give 1, for which the standard has the number before it.
-    return np.minimum((words[:, 0] + words[:, 1] * 2.0**32) / 2.0**64, np.nextafter(1, 0))
+    return np.minimum((words[:, 0] + words[:, 1] * 2.0**32) / 2.0**64, _BELOW_ONE)
 
 
 def picked(sizes: Sequence[int], count: int, seed: int, index: int, *, shuffle: bool) -> list[tuple[int, int]]:
@@ -199,10 +214,10 @@ def picked(sizes: Sequence[int], count: int, seed: int, index: int, *, shuffle: 
     classes = list(range(len(sizes)))
     numbers, largest = mt19937(seed)
     if shuffle:
-        _shuffle(classes, numbers, largest)
+        shuffle_in_place(classes, numbers, largest)
     if index:
         numbers, largest = mt19937(seed + index)
-    return [(kind, _below(sizes[kind], numbers, largest)) for kind in classes for _ in range(count)]
+    return [(kind, below(sizes[kind], numbers, largest)) for kind in classes for _ in range(count)]
 
 
 def through_buffer(rows: Iterator[T], buffer_size: int, numbers: Iterator[int]) -> Iterator[T]:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import enum
 import json
 import os
+import random
 import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+
+import numpy as np
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
@@ -106,7 +109,7 @@ def _number(where: str, name: str, value: object, low: int, words: str, most: st
 
 
 def set_seed(seed: int) -> None:
-    """Fix the shuffles and random transforms of all iterators made from now on.
+    """Fix the shuffles and random transforms of all iterators made from now on, and seed Python's and numpy's generators.
 
     Args:
         seed: int in [0, 2**32 - 1].
@@ -116,6 +119,9 @@ def set_seed(seed: int) -> None:
         SporaxValueError: `seed` is out of range.
     """
     _settings.seed = _number("set_seed", "seed", seed, 0, "seed given", "UINT32_MAX(4294967295)]", UINT32_MAX)
+    # As in MindSpore: functions of the user draw from these.
+    random.seed(seed)
+    np.random.seed(seed)
 
 
 def get_seed() -> int:

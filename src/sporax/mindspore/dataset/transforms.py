@@ -21,10 +21,11 @@ from sporax.mindspore.dataset._operations import (
     Values,
     as_transform,
     handed_on,
+    is_python,
     on_columns,
     on_values,
 )
-from sporax.mindspore.dataset._random import RowKey
+from sporax.mindspore.dataset._random import Draws, RowKey
 from sporax.mindspore.dataset._rows import Array, Column, as_value, is_pillow
 from sporax.mindspore.dataset._streams import Indices
 
@@ -279,7 +280,7 @@ class Concatenate(Transform):
             if part is not None and part.ndim != 1:
                 raise in_words(SporaxValueError, "Concatenate", f"can only {name} 1D arrays.", part.shape)
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         """See Operation."""
         parts = [part for part in (self.prepend, *values, self.append) if part is not None]
         # Kinds and not dtypes: numbers of several widths are promoted, strings of several lengths too.
@@ -293,7 +294,7 @@ class Concatenate(Transform):
 class Duplicate(Transform):
     """One column becomes two equal ones."""
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         """See Operation."""
         # A copy: one column may be changed in place later.
         return self.only(values), values[0].copy()
@@ -305,7 +306,7 @@ class Unique(Transform):
     One column in, three out: (values, int32 places, int32 counts).
     """
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         """See Operation."""
         # `reshape`, as newer numpy gives places in the shape of the input.
         uniques, indices, counts = np.unique(self.only(values), return_inverse=True, return_counts=True)
@@ -322,6 +323,8 @@ class _OfSeveral(Transform):
         if not self.transforms:
             raise in_words(SporaxValueError, self.name, "transforms list can not be empty.")
         self.operations = tuple(as_transform(self.name, f"transforms[{i}]", t) for i, t in enumerate(self.transforms))
+        # With functions of the user MindSpore has it in Python.
+        self.takes = 0 if is_python(self) else self.takes
 
 
 class Compose(_OfSeveral):
@@ -346,12 +349,12 @@ class Compose(_OfSeveral):
             values = result if isinstance(result, tuple) else (result,)
         return values
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         """See Operation."""
         before = None
-        for operation in self.operations:
+        for number, operation in enumerate(self.operations):
             inputs = handed_on(before, operation, [[value] for value in values])
-            values = on_values(operation, tuple(column[0] for column in inputs), rng)
+            values = on_values(operation, tuple(column[0] for column in inputs), rng.inner(number, operation.takes))
             before = operation
         return values
 
@@ -369,14 +372,15 @@ class RandomApply(_OfSeveral):
     """Several operations, all of them or none."""
 
     draws = takes_boxes = True
+    takes = 2
 
     prob: float = argument(check.number, "probability of applying them.", default=0.5, low=0, high=1)
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         """See Operation."""
-        if rng.random() < self.prob:
-            for operation in self.operations:
-                values = on_values(operation, values, rng)
+        if rng.double() <= self.prob:
+            for number, operation in enumerate(self.operations):
+                values = on_values(operation, values, rng.inner(number, operation.takes))
         return values
 
 
@@ -384,10 +388,12 @@ class RandomChoice(_OfSeveral):
     """One of several operations, each as likely."""
 
     draws = takes_boxes = True
+    takes = 1
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         """See Operation."""
-        return on_values(self.operations[int(rng.integers(len(self.operations)))], values, rng)
+        chosen = rng.integer(0, len(self.operations) - 1)
+        return on_values(self.operations[chosen], values, rng.inner(chosen, self.operations[chosen].takes))
 
 
 class RandomOrder(_OfSeveral):
@@ -395,9 +401,9 @@ class RandomOrder(_OfSeveral):
 
     only_pillow = draws = takes_boxes = True
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         """See Operation."""
         # Drawn per row, so rows of a batch may differ in order.
-        for place in rng.permutation(len(self.operations)):
-            values = on_values(self.operations[place], values, rng)
+        for place in rng.order(len(self.operations)):
+            values = on_values(self.operations[place], values, rng.inner(place, self.operations[place].takes))
         return values

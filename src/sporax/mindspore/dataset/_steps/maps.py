@@ -13,8 +13,6 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from sporax.base.errors import SporaxError, SporaxRuntimeError
 from sporax.mindspore.dataset import _checks as check, config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, Same, check_cache, fingerprint
@@ -31,11 +29,12 @@ from sporax.mindspore.dataset._operations import (
     is_python,
     on_columns,
 )
-from sporax.mindspore.dataset._random import Pass, RowKey
+from sporax.mindspore.dataset._random import Draws, Pass, RowKey
 from sporax.mindspore.dataset._rows import Block, Row, opened
 from sporax.mindspore.dataset._steps.ends import SourceDataset
 from sporax.mindspore.dataset._steps.rows import ProjectDataset, RenameDataset, replaced_columns
 from sporax.mindspore.dataset._streams import (
+    ENDLESS,
     Flow,
     Indices,
     InOrder,
@@ -62,7 +61,7 @@ class _Hooked(Operation):
     def __init__(self, hook: DebugHook) -> None:
         self._hook = hook
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         self._hook(*map(opened, values))
         return values
 
@@ -161,6 +160,8 @@ class MapDataset(StepDataset):
         named = output_columns is not None
         self.output_columns = check.names("map", "output_columns", output_columns) if named else inputs
         self.num_parallel_workers = check.workers("map", num_parallel_workers)
+        # Set here, since worker processes know no settings.
+        self._takers = self.num_parallel_workers or config.get_num_parallel_workers()
         self.python_multiprocessing = check.boolean("map", "python_multiprocessing", python_multiprocessing)
         self.callbacks = check_callbacks("map", callbacks)
         self.cache = check_cache("map", cache)
@@ -190,9 +191,11 @@ class MapDataset(StepDataset):
 
     def _mapped(self, stream: Stream, run: Pass) -> Stream:
         """The rows of a stream through the operations."""
-        keys = tuple(run.row_key(self._depth, i) for i in range(len(self.operations)))
         operations: Sequence[Operation] = self.operations
         debugged, mode = config.get_debug_mode(), config.get_error_samples_mode()
+        size = stream.size if isinstance(stream, Table) and stream.size < ENDLESS else 0
+        workers = 1 if debugged else self._takers
+        keys = tuple(run.row_key(self._depth, i, workers=workers, rows=size) for i in range(len(operations)))
         if debugged:
             operations, operation_keys = with_hooks(operations, keys)
             keys, mode = tuple(operation_keys), mode.RETURN

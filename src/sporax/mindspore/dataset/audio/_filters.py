@@ -19,6 +19,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, INT32_MAX, in_words, range_error
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
+from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio.enums import ResampleMethod
 
@@ -67,11 +68,11 @@ class WaveTransform(OneToOne):
 class RandomWave(RandomTransform, WaveTransform):
     """A random transform of one wave."""
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> Any:
-        return int(rng.integers(2**63))
+    def _draw(self, value: Array, rng: Draws) -> Any:
+        return rng.generator
 
     def _apply(self, value: Array, choice: Any) -> Array:
-        return self._applied(value, lambda wave: self._of_random(wave, np.random.default_rng(choice)))
+        return self._applied(value, lambda wave: self._of_random(wave, choice))
 
     def _of_random(self, wave: Array, rng: np.random.Generator) -> Array:
         """The result for float64 samples."""

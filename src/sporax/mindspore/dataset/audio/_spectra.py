@@ -15,6 +15,7 @@ from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueE
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform, Values
+from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.audio._filters import WaveTransform
 from sporax.mindspore.dataset.audio.enums import BorderType, MelType, NormMode, NormType, WindowType
@@ -304,7 +305,7 @@ class Magphase(Transform):
         check.number("Magphase", "power", power, 0, types=(int, float))
         self._norm, self._angle = ComplexNorm(power), Angle()
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         value = self.only(values)
         return self._norm.on_row((value,), rng) + self._angle.on_row((value,), rng)
 
@@ -372,6 +373,7 @@ def _size(where: str, value: Array, dim: int) -> int:
 class _Masking(RandomTransform):
     """Base of both directions."""
 
+    takes = 2
     _dim: int
 
     def _accept(self, iid_masks: bool, width: int, mask_start: int, mask_value: float) -> None:
@@ -381,33 +383,23 @@ class _Masking(RandomTransform):
         self._start = check.integer(where, "mask_start", mask_start, 0, FLOAT32_MAX)
         self._value = check.number(where, "mask_value", mask_value, 0, types=(int, float))
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> Any:
+    def _draw(self, value: Array, rng: Draws) -> tuple[int, int]:
         where, size = type(self).__name__, _size(type(self).__name__, value, self._dim)
         if not self._iid:
-            return None
+            return self._start, self._width
         if self._width > size:
             raise SporaxRuntimeError(f"For '{where}', a stripe must be at most {size} wide, but got {self._width}.")
-        # Each channel has its own stripe.
-        count = int(np.prod(value.shape[:-2]))
-        widths = rng.uniform(0, self._width, count)
-        starts = (rng.uniform(0, 1, count) * (size - widths)).astype(int)
-        return list(zip(starts, starts + widths.astype(int), strict=True))
+        width = rng.integer(0, self._width)
+        return rng.integer(0, size - width), width
 
-    def _apply(self, value: Array, choice: Any) -> Array:
-        if choice is None:
-            where = type(self).__name__
-            return masked(where, value, self._dim, self._start, self._width, self._value)
-        result = value.copy()
-        channels = result.reshape(-1, *value.shape[-2:])
-        for channel, (start, stop) in zip(channels, choice, strict=True):
-            np.moveaxis(channel, self._dim, 0)[start:stop] = self._value
-        return channels.reshape(value.shape)
+    def _apply(self, value: Array, choice: tuple[int, int]) -> Array:
+        return masked(type(self).__name__, value, self._dim, *choice, self._value)
 
 
 class FrequencyMasking(_Masking):
     """A stripe of frequencies of (…, freq, time), at most `freq_mask_param` >= 0 wide, becomes `mask_value` >= 0.
 
-    With `iid_masks` stripes have random places and widths, one for each channel; otherwise it begins at `mask_start`.
+    With `iid_masks` its place and width are random, the same for all channels; otherwise it begins at `mask_start`.
     """
 
     _dim = -2
@@ -421,7 +413,7 @@ class FrequencyMasking(_Masking):
 class TimeMasking(_Masking):
     """A stripe of time of (…, freq, time), at most `time_mask_param` >= 0 wide, becomes `mask_value` >= 0.
 
-    With `iid_masks` stripes have random places and widths, one for each channel; otherwise it begins at `mask_start`.
+    With `iid_masks` its place and width are random, the same for all channels; otherwise it begins at `mask_start`.
     """
 
     _dim = -1
@@ -433,9 +425,9 @@ class TimeMasking(_Masking):
 
 
 class MaskAlongAxisIID(_Masking):
-    """Stripes of random places and widths up to `mask_param` >= 0, one for each channel of (…, freq, time), become `mask_value`.
+    """A stripe of (…, freq, time) at a random place, of a random width up to `mask_param` >= 0, becomes `mask_value`.
 
-    `axis` is 1 for stripes of frequencies, 2 for stripes of time.
+    `axis` is 1 for a stripe of frequencies, 2 for one of time.
     """
 
     def __init__(self, mask_param: int, mask_value: float, axis: int) -> None:

@@ -18,6 +18,7 @@ from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError,
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import UINT32_MAX, in_user_code, in_words
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
+from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.text._vocab import Vocab
 from sporax.mindspore.dataset.text._words import NormalizeForm, check_input, compiled
@@ -62,7 +63,7 @@ class Tokenizer(Transform):
     def __init__(self, with_offsets: bool = False) -> None:
         self._with_offsets = check_input(self.name, "with_offsets", with_offsets, bool)
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         text = check_string(self.name, self.only(values))
         # An empty text gives one empty piece, as in MindSpore.
         spans = list(self._spans(text)) or [(0, 0)]
@@ -180,7 +181,7 @@ class WordpieceTokenizer(Transform):
         self._unknown = check_input("WordpieceTokenizer", "unknown_token", unknown_token, str)
         self._with_offsets = check_input("WordpieceTokenizer", "with_offsets", with_offsets, bool)
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         value = values[0] if self._with_offsets and len(values) == 3 else self.only(values)
         if value.ndim > 1 or value.dtype.kind != "U":
             raise self.fault(f"the input must be words (n,), but got {value.dtype} of shape {value.shape}.")
@@ -291,11 +292,8 @@ class BasicTokenizer(Tokenizer):
         self._form = check_input(self.name, "normalization_form", normalization_form, NormalizeForm)
         self._preserve = check_input(self.name, "preserve_unused_token", preserve_unused_token, bool)
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        return self._tokenized(self._prepared(check_string(self.name, self.only(values))))
-
-    def _tokenized(self, text: str) -> Values:
-        return super().on_row((np.array(text),), np.random.default_rng(0))
+    def on_row(self, values: Values, rng: Draws) -> Values:
+        return super().on_row((np.array(self._prepared(check_string(self.name, self.only(values)))),), rng)
 
     def _prepared(self, text: str) -> str:
         """Folded or normalised, and without control characters."""

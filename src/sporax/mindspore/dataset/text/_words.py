@@ -26,6 +26,7 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of
 from sporax.mindspore.dataset._checks import in_words, numpy_dtype
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
+from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
 
 
@@ -193,7 +194,7 @@ class TruncateSequencePair(Transform):
 
     max_length: int = argument(check.integer, low=1)
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         if len(values) != 2 or any(value.ndim != 1 for value in values):
             raise self.fault(f"the input must be two columns (n,), but got {[v.shape for v in values]}.")
         first, second = (len(value) for value in values)

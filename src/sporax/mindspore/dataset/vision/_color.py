@@ -18,6 +18,7 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of, optional
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, range_error
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, RandomTransform
+from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import (
     ByPillow,
@@ -184,11 +185,14 @@ class RandomColorAdjust(ByPillow, RandomTransform):
 
     def _prepare(self) -> None:
         self._ranges = (self.brightness, self.contrast, self.saturation, self.hue)
+        # A neutral range is skipped: even factor 1 would round.
+        self._steps = [step for step in range(4) if self._ranges[step] != (_NEUTRAL[step],) * 2]
+        self.takes = 2 + len(self._steps)
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> list[tuple[int, float]]:
-        factors = [float(rng.uniform(*limits)) for limits in self._ranges]
-        # The order of the four is drawn as well, as in MindSpore.
-        return [(int(step), factors[step]) for step in rng.permutation(4)]
+    def _draw(self, value: Array, rng: Draws) -> list[tuple[int, float]]:
+        # The order of the four is drawn as well.
+        order = [step for step in rng.order(4) if self.by_pillow or step in self._steps]
+        return [(step, rng.single(*self._ranges[step])) for step in order]
 
     def _apply(self, value: Array, choice: list[tuple[int, float]]) -> Array:
         if self.by_pillow:
@@ -197,9 +201,7 @@ class RandomColorAdjust(ByPillow, RandomTransform):
             return value
         check_rgb("RandomColorAdjust", value)
         for step, factor in choice:
-            # A neutral range is skipped: even factor 1 would round.
-            if self._ranges[step] != (_NEUTRAL[step],) * 2:
-                value = _STEPS[step](value, factor)
+            value = _STEPS[step](value, factor)
         return value
 
 
@@ -388,11 +390,12 @@ class RandomPosterize(RandomTransform):
             raise in_words(SporaxTypeError, where, words, bits)
         low = 0 if limits is bits else -FLOAT32_MAX
         self._low, self._high = (check.integer(where, "bits", limit, low, 255) for limit in limits)
+        self.takes = int(self._low < self._high)
         if not 1 <= self._low <= self._high <= 8:
             raise range_error(where, "", "[1, 8]", bits)
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> int:
-        return int(rng.integers(self._low, self._high + 1))
+    def _draw(self, value: Array, rng: Draws) -> int:
+        return rng.integer(self._low, self._high)
 
     def _apply(self, value: Array, choice: int) -> Array:
         return Posterize(choice)._one(value)
@@ -400,6 +403,8 @@ class RandomPosterize(RandomTransform):
 
 class RandomSolarize(RandomTransform):
     """`Solarize` within a random range."""
+
+    takes = 2
 
     threshold: Sequence[int] = argument(
         of(tuple),
@@ -416,11 +421,11 @@ class RandomSolarize(RandomTransform):
         if self._low > self._high:
             raise in_words(SporaxValueError, where, "threshold must be in min max format numbers.", threshold)
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> list[int]:
+    def _draw(self, value: Array, rng: Draws) -> list[int]:
         if self._low == self._high:
             # Equal ends mean a range up to white, as in MindSpore.
             return [self._low, 255]
-        return sorted(int(end) for end in rng.integers(self._low, self._high + 1, 2))
+        return sorted(rng.integer(self._low, self._high) for _ in range(2))
 
     def _apply(self, value: Array, choice: list[int]) -> Array:
         return Solarize(choice)._one(value)
@@ -429,13 +434,14 @@ class RandomSolarize(RandomTransform):
 class RandomColor(ByPillow, RandomTransform):
     """Between the gray version of an image and the image, or beyond."""
 
+    takes = 1
+
     degrees: Sequence[float] = argument(
         check_degrees, "(smallest, largest) factor >= 0: 0 gives gray, 1 the image.", default=(0.1, 1.9)
     )
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> float:
-        low, high = self.degrees
-        return float(rng.uniform(low, high))
+    def _draw(self, value: Array, rng: Draws) -> float:
+        return rng.single(*self.degrees)
 
     def _apply(self, value: Array, choice: float) -> Array:
         if self.by_pillow:
@@ -453,8 +459,8 @@ class RandomLighting(RandomTransform):
 
     alpha: float = argument(check.number, "standard deviation of the components' weights, >= 0.", default=0.05, low=0)
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> Array:
-        return np.asarray(self._EIGENVECTORS @ (self._EIGENVALUES * rng.normal(0.0, self.alpha, 3)))
+    def _draw(self, value: Array, rng: Draws) -> Array:
+        return np.asarray(self._EIGENVECTORS @ (self._EIGENVALUES * rng.generator.normal(0.0, self.alpha, 3)))
 
     def _apply(self, value: Array, choice: Array) -> Array:
         check_rgb("RandomLighting", value)

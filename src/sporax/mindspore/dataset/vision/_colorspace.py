@@ -14,6 +14,7 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
+from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._color import enhanced, gray
 from sporax.mindspore.dataset.vision._images import ByPillow, Sometimes, check_degrees, check_image, check_rgb, rounded
@@ -59,8 +60,8 @@ class RandomGrayscale(RandomTransform):
 
     prob: float = argument(check.probability, default=0.1)
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> bool:
-        return bool(rng.random() < self.prob)
+    def _draw(self, value: Array, rng: Draws) -> bool:
+        return rng.coin(self.prob)
 
     def _apply(self, value: Array, choice: bool) -> Array:
         check_image("RandomGrayscale", value)
@@ -183,11 +184,13 @@ class AdjustSharpness(OneToOne):
 class RandomSharpness(ByPillow, RandomTransform):
     """Sharpness times a random factor."""
 
+    takes = 1
+
     degrees: Sequence[float] = argument(check_degrees, "(smallest, largest) factor >= 0.", default=(0.1, 1.9))
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> float:
+    def _draw(self, value: Array, rng: Draws) -> float:
         low, high = self.degrees
-        return float(rng.uniform(low, high))
+        return rng.turned(low, high)
 
     def _apply(self, value: Array, choice: float) -> Array:
         return enhanced(value, choice, "Sharpness") if self.by_pillow else sharpened(value, choice)

@@ -15,6 +15,7 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of, optional
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._operations import OneToOne, Operation, RandomTransform, Transform, Values, as_operation
+from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._files import decode
 from sporax.mindspore.dataset.vision._geometry import (
@@ -53,7 +54,7 @@ class FiveCrop(Transform):
 
     size: Any = argument(check_size, "(height, width) of the parts, or one int for squares.")
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         return self._parts(self.only(values))
 
     def _parts(self, value: Array) -> Values:
@@ -108,7 +109,7 @@ class ResizedCrop(OneToOne):
 class RandomCropDecodeResize(RandomResizedCrop):
     """`Decode`, then `RandomResizedCrop`, whose arguments these are. Needs Pillow."""
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> Any:
+    def _draw(self, value: Array, rng: Draws) -> Any:
         # Decoded here and again for the result, so that a choice holds no pixels.
         return super()._draw(_decoded(value), rng)
 
@@ -232,6 +233,7 @@ class _RandomFlipWithBBox(Transform):
     """Base of both flips."""
 
     draws = True
+    takes = 2
 
     _flip: OneToOne
     _axis: int
@@ -239,9 +241,9 @@ class _RandomFlipWithBBox(Transform):
     def __init__(self, prob: float = 0.5) -> None:
         self._prob = check.probability(self.name, "prob", prob)
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         image, boxes = _columns(self.name, values)
-        if rng.random() >= self._prob:
+        if not rng.coin(self._prob):
             return image, boxes
         # `_axis` counts x and y, which are the reverse of the image's axes.
         length = image.shape[1 - self._axis]
@@ -268,7 +270,7 @@ class ResizeWithBBox(Transform):
     def __init__(self, size: Any, interpolation: Inter = Inter.BILINEAR) -> None:
         self._resize = Resize(size, interpolation)
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         image, boxes = _columns(self.name, values)
         result = self._resize._one(image)
         return result, _scaled(boxes, sides(image), sides(result))
@@ -277,7 +279,7 @@ class ResizeWithBBox(Transform):
 class _WithBBox(RandomTransform):
     """Base of random transforms that choose something, and then apply it to image and boxes."""
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         image, boxes = _columns(self.name, values)
         choice = self._draw(image, rng)
         result = self._apply(image, choice)
@@ -323,32 +325,29 @@ class BoundingBoxAugment(Transform):
     """Another transform applied inside some of the boxes.
 
     Args:
-        transform: a transform of one image that keeps its size.
-        ratio: share of the boxes it is applied to.
+        transform: a transform of one image; what has another size then is resized.
+        ratio: probability with which it is applied to a box.
     """
 
     draws = True
+    # Of the first boxes of a row.
+    takes = 8
 
     def __init__(self, transform: Any, ratio: float = 0.3) -> None:
         self.operations = (as_operation("BoundingBoxAugment", transform),)
         self._ratio = check.probability("BoundingBoxAugment", "ratio", ratio)
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         image, boxes = _columns("BoundingBoxAugment", values)
         result = image.copy()
-        # Rounded up, as in MindSpore: at least one box for any positive share.
-        count = int(np.ceil(len(boxes) * self._ratio))
-        for index in rng.choice(len(boxes), count, replace=False):
+        for box in boxes:
+            if rng.single() >= self._ratio:
+                continue
             # Pixels: fractions are truncated.
-            x, y, wide, tall = (int(number) for number in boxes[index, :4])
+            x, y, wide, tall = (int(number) for number in box[:4])
             part = window(result, y, x, tall, wide)
             # A copy, since the transform may keep its argument.
-            (changed,) = self.operations[0].on_row((part.copy(),), rng)
-            if changed.shape != part.shape:
-                raise SporaxValueError(
-                    f"For 'BoundingBoxAugment', the transform must keep the size of an image, but {part.shape} became "
-                    f"{changed.shape}."
-                )
+            (changed,) = self.operations[0].on_row((part.copy(),), rng.inner(0, self.operations[0].takes))
             # `part` is a view into the result.
-            part[...] = changed
+            part[...] = changed if sides(changed) == (tall, wide) else Resize((tall, wide))._one(changed)
         return result, boxes

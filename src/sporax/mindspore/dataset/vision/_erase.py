@@ -15,6 +15,7 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform, Values
+from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import check_image, check_shares
 from sporax.mindspore.dataset.vision.enums import ImageBatchFormat
@@ -75,15 +76,19 @@ class CutOut(RandomTransform):
     num_patches: int = argument(check.integer, "how many there are.", default=1, low=1, high=FLOAT32_MAX, ranged="")
     is_hwc: bool = argument(check.boolean, "whether images are (H, W, C) or (C, H, W).", default=True)
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> Array:
+    def _prepare(self) -> None:
+        self.takes = 2 * self.num_patches
+
+    def _draw(self, value: Array, rng: Draws) -> Array:
         check_image("CutOut", value, (3,))
         height, width = value.shape[:2] if self.is_hwc else value.shape[1:]
         if self.length > min(height, width):
             raise self.fault(
                 f"box size is too large for image erase: 'length' is {self.length} in an image {height} x {width}."
             )
-        # `+ 1`: MindSpore's corner may be at the very edge, where nothing is visible.
-        return rng.integers(0, (height + 1, width + 1), (self.num_patches, 2))
+        # The corner may be outside on either side.
+        reach = height + self.length, width + self.length
+        return np.array([[rng.integer(0, most) - self.length for most in reach] for _ in range(self.num_patches)])
 
     def _apply(self, value: Array, choice: Array) -> Array:
         check_image("CutOut", value, (3,))
@@ -91,7 +96,7 @@ class CutOut(RandomTransform):
         # A view with channels last; writing to it changes `result`.
         pixels = result if self.is_hwc else result.transpose(1, 2, 0)
         for top, left in choice:
-            pixels[top : top + self.length, left : left + self.length] = 0
+            pixels[max(top, 0) : max(top + self.length, 0), max(left, 0) : max(left + self.length, 0)] = 0
         return result
 
 
@@ -123,8 +128,9 @@ class RandomErasing(RandomTransform):
         _not_inplace(where, "inplace", self.inplace)
         check.integer(where, "max_attempts", self.max_attempts, 1, FLOAT32_MAX, ranged="")
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> tuple[Box, Array] | None:
+    def _draw(self, value: Array, draws: Draws) -> tuple[Box, Array] | None:
         check_image("RandomErasing", value, (3,))
+        rng = draws.generator
         if rng.random() >= self.prob:
             return None
         channels, height, width = value.shape
@@ -199,14 +205,14 @@ class MixUp(Transform):
                 "For 'MixUp', 'is_single' must be True: a batch here does not depend on the one read before it."
             )
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         images, labels = _columns("MixUp", values)
         # The weights are drawn for a fixed number.
         if len(images) != self.batch_size:
             raise self.fault(
                 f"a batch must have {self.batch_size} images, but got {len(images)}; use batch(…, drop_remainder=True)."
             )
-        share = rng.beta(self.alpha, self.alpha, self.batch_size)
+        share = rng.generator.beta(self.alpha, self.alpha, self.batch_size)
         return tuple(
             # Rolled by one: each image is mixed with the next, and so are labels.
             _along(share, batch) * batch + _along(1 - share, batch) * np.roll(batch, -1, 0)
@@ -224,11 +230,11 @@ class MixUpBatch(Transform):
 
     alpha: float = argument(check.positive, "both parameters of the distribution, > 0.", default=1.0)
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         images, labels = _columns("MixUpBatch", values)
         # float32: weights of double precision would promote the images.
-        share = np.float32(rng.beta(self.alpha, self.alpha))
-        others = rng.permutation(len(images))
+        share = np.float32(rng.generator.beta(self.alpha, self.alpha))
+        others = rng.order(len(images))
         mixed, targets = (batch * share + batch[others] * (1 - share) for batch in (images, labels))
         return mixed.astype(images.dtype), targets.astype(np.float32)
 
@@ -251,14 +257,15 @@ class CutMixBatch(Transform):
         check.number, "probability of changing an image.", default=1.0, low=0, high=1, types=(int, float)
     )
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, draws: Draws) -> Values:
         images, labels = _columns("CutMixBatch", values)
         result, targets = images.copy(), labels.astype(np.float32)
         planes_first = self.image_batch_format is ImageBatchFormat.NCHW
         # Views with channels last; writing to `target` changes `result`.
         source, target = (batch.transpose(0, 2, 3, 1) if planes_first else batch for batch in (images, result))
         height, width = source.shape[1:3]
-        for i, other in enumerate(rng.permutation(len(images))):
+        for i, other in enumerate(draws.order(len(images))):
+            rng = draws.generator
             if rng.random() >= self.prob:
                 continue
             # The share of area that is replaced is 1 - lambda; its square root is the side.

@@ -7,6 +7,7 @@ so that linear resizing of bytes agrees bit by bit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
@@ -18,6 +19,7 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of, optional
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
+from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._images import (
     BORDER,
@@ -96,14 +98,16 @@ class VerticalFlip(OneToOne):
 class _RandomFlip(RandomTransform):
     """Base of both random flips."""
 
+    takes = 2
+
     _flip: ClassVar[OneToOne]
     _axis: ClassVar[int]  # behind the height
     _has_many = True
 
     prob: float = argument(check.probability, "the probability.", default=0.5)
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> bool:
-        return rng.random() < self.prob
+    def _draw(self, value: Array, rng: Draws) -> bool:
+        return rng.coin(self.prob)
 
     def _apply(self, value: Array, choice: bool) -> Array:
         check_pixels(self.name, value)
@@ -208,9 +212,10 @@ class RandomCrop(RandomTransform):
     fill_value: Any = argument(optional(check_fill, (0,)), "see `Pad`.", default=0)
     padding_mode: Border = argument(optional(of(Border), Border.CONSTANT), "see `Pad`.", default=Border.CONSTANT)
 
+    takes = 2
     _has_many = True
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> tuple[int, int, int, int]:
+    def _draw(self, value: Array, rng: Draws) -> tuple[int, int, int, int]:
         check_pixels("RandomCrop", value)
         left, top, right, bottom = self.padding
         borders = max(top, bottom), max(left, right)
@@ -224,10 +229,8 @@ class RandomCrop(RandomTransform):
                 f"Shape is incorrect. Crop size {self.size[0]} x {self.size[1]}: crop size is bigger than the image "
                 f"dimensions {height} x {width}; pass padding or pad_if_needed=True."
             )
-        # A float times the number of places costs a tenth of `rng.integers`.
-        top = int(rng.random() * (height - self.size[0] + 1))
-        left = int(rng.random() * (width - self.size[1] + 1))
-        return top, left, height, width
+        left = rng.integer(0, width - self.size[1])
+        return rng.integer(0, height - self.size[0]), left, height, width
 
     def _apply(self, value: Array, choice: tuple[int, int, int, int]) -> Array:
         check_pixels("RandomCrop", value)
@@ -293,6 +296,9 @@ class RandomCrop(RandomTransform):
 class RandomResizedCrop(ByPillow, RandomTransform):
     """A part of random size, shape and place, resized; several columns are cropped at the same place."""
 
+    # Of the first part that is drawn; nearly always it fits.
+    takes = 4
+
     size: Any = argument(check_size, "(height, width) of the result, or one int for a square.")
     # None means the default, as in MindSpore.
     scale: tuple[float, float] | None = argument(
@@ -313,22 +319,24 @@ class RandomResizedCrop(ByPillow, RandomTransform):
         self._interpolation = Inter.BILINEAR if self.interpolation is None else self.interpolation
         self._max_attempts = 10 if self.max_attempts is None else self.max_attempts
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> tuple[int, int, int, int]:
+    def _draw(self, value: Array, rng: Draws) -> tuple[int, int, int, int]:
         check_pixels(self.name, value)
         height, width = sides(value)
         for _ in range(self._max_attempts):
-            area = rng.uniform(*self._scale) * height * width
+            area = height * width * rng.single(*self._scale)
             # Uniform in the logarithm, so that 3:4 and 4:3 are equally likely.
-            ratio = np.exp(rng.uniform(*np.log(self._ratio)))
-            part_width, part_height = round(np.sqrt(area * ratio)), round(np.sqrt(area / ratio))
-            if 0 < part_width <= width and 0 < part_height <= height:
-                top, left = rng.integers(height - part_height + 1), rng.integers(width - part_width + 1)
-                return int(top), int(left), part_height, part_width
+            ratio = math.exp(rng.single(*map(math.log, self._ratio)))
+            # Rounded, halves up.
+            part_width = max(1, int(math.sqrt(area * ratio) + 0.5))
+            part_height = max(1, int(part_width / ratio + 0.5))
+            if part_width <= width and part_height <= height:
+                left = rng.integer(0, width - part_width)
+                return rng.integer(0, height - part_height), left, part_height, part_width
         # MindSpore's fallback: the largest part of a valid ratio in the middle.
-        ratio = np.clip(width / height, *self._ratio)
-        part_width = min(width, max(1, round(height * ratio)))
-        part_height = min(height, max(1, round(part_width / ratio)))
-        return (height - part_height) // 2, (width - part_width) // 2, part_height, part_width
+        ratio = min(max(width / height, self._ratio[0]), self._ratio[1])
+        part_width = min(width, max(1, int(height * ratio + 0.5)))
+        part_height = min(height, max(1, int(part_width / ratio + 0.5)))
+        return (height - part_height + 1) // 2, (width - part_width + 1) // 2, part_height, part_width
 
     def _apply(self, value: Array, choice: tuple[int, int, int, int]) -> Array:
         return resize(window(value, *choice), self.size, self._interpolation, by_pillow=self.by_pillow)
@@ -336,6 +344,8 @@ class RandomResizedCrop(ByPillow, RandomTransform):
 
 class RandomResize(RandomTransform):
     """`Resize` with a random interpolation: LINEAR, NEAREST, CUBIC or AREA."""
+
+    takes = 1
 
     # The kinds that MindSpore draws from.
     _KINDS = (Inter.LINEAR, Inter.NEAREST, Inter.CUBIC, Inter.AREA)
@@ -346,8 +356,8 @@ class RandomResize(RandomTransform):
         # Made once: checks of arguments are not repeated per row.
         self._ways = [Resize(self.size, kind) for kind in self._KINDS]
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> int:
-        return int(rng.integers(len(self._ways)))
+    def _draw(self, value: Array, rng: Draws) -> int:
+        return rng.integer(0, len(self._ways) - 1)
 
     def _apply(self, value: Array, choice: int) -> Array:
         return self._ways[choice]._one(value)

@@ -16,6 +16,7 @@ from sporax.base.errors import SporaxImportError, SporaxRuntimeError, SporaxType
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform
+from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
 
 # Pixels; OpenCV's limit, by which MindSpore checks sizes.
@@ -188,11 +189,12 @@ def rounded(value: Array, dtype: Any) -> Array:
 class Sometimes(RandomTransform):
     """Base of transforms that apply another one with a probability."""
 
+    takes = 2
     _transform: OneToOne
     prob = 0.5
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> bool:
-        return bool(rng.random() < self.prob)
+    def _draw(self, value: Array, rng: Draws) -> bool:
+        return rng.coin(self.prob)
 
     def _apply(self, value: Array, choice: bool) -> Array:
         return self._transform._one(value) if choice else value

@@ -16,6 +16,7 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of
 from sporax.mindspore.dataset._checks import in_words, numpy_dtype
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, Transform, Values
+from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array, is_pillow
 from sporax.mindspore.dataset.vision._images import check_fill, check_image, check_pixels
 from sporax.mindspore.dataset.vision.enums import SliceMode
@@ -202,7 +203,7 @@ class SlicePatches(Transform):
         self._pad = self.slice_mode is SliceMode.PAD
         check_fill("SlicePatches", "fill_value", self.fill_value)
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+    def on_row(self, values: Values, rng: Draws) -> Values:
         image = self.only(values)
         check_image("SlicePatches", image)
         height, width = self._side(image.shape[0], self.num_height), self._side(image.shape[1], self.num_width)

@@ -11,6 +11,7 @@ The bin of an operation without strength is 0.
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, range_error
 from sporax.mindspore.dataset._operations import Operation, RandomTransform, Transform, Values, as_transform
+from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._color import (
     AutoContrast,
@@ -111,10 +113,8 @@ def _space(
 
 
 def _sheared(value: Array, x: float, y: float, inter: Inter, fill: tuple[int, ...]) -> Array:
-    # A shear by x is an angle of arctan(x) for the transform below.
-    angles = (float(np.rad2deg(np.arctan(x))), float(np.rad2deg(np.arctan(y))))
-    # Around the upper left corner, as in torchvision, whose ranges these are.
-    return moved(value, 0.0, (0.0, 0.0), 1.0, angles, inter, fill, center=(0.0, 0.0))
+    # The shear as an angle in radians, as in MindSpore.
+    return moved(value, 0.0, (0.0, 0.0), 1.0, (math.degrees(x), math.degrees(y)), inter, fill)
 
 
 def _shifted(value: Array, x: float, y: float, inter: Inter, fill: tuple[int, ...]) -> Array:
@@ -149,7 +149,7 @@ class _Policy(RandomTransform):
 
     interpolation, fill_value = Inter.NEAREST, (0,)
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> list[Step]:
+    def _draw(self, value: Array, rng: Draws) -> list[Step]:
         if value.ndim != 3:
             fault = "the dimension of image tensor does not match the requirement of operator"
             raise self.fault(f"{self.name}: {fault}: (H, W, 3), but got {value.shape}.")
@@ -159,7 +159,7 @@ class _Policy(RandomTransform):
         return self._steps(sides(value), rng)
 
     @abc.abstractmethod
-    def _steps(self, size: tuple[int, int], rng: np.random.Generator) -> list[Step]:
+    def _steps(self, size: tuple[int, int], rng: Draws) -> list[Step]:
         """The operations for an image of (height, width)."""
 
     def _apply(self, value: Array, choice: list[Step]) -> Array:
@@ -168,26 +168,38 @@ class _Policy(RandomTransform):
         return value
 
 
-def _signed(space: Space, name: str, index: int, rng: np.random.Generator) -> Step:
+def _signed(space: Space, name: str, index: int, negative: bool) -> Step:
     strengths, signed = space[name]
     strength = float(strengths[min(index, len(strengths) - 1)])
-    return name, -strength if signed and rng.random() < 0.5 else strength
+    return name, -strength if signed and negative else strength
+
+
+def _below(count: int, rng: Draws) -> int:
+    # MindSpore's way, by which 0 is twice as likely.
+    return rng.integer(0, count) % count
 
 
 class AutoAugment(_Policy):
     """One of the pairs of operations that were learnt for a kind of data."""
 
+    takes = 5
+
     policy: AutoAugmentPolicy = argument(of(AutoAugmentPolicy), "whose.", default=AutoAugmentPolicy.IMAGENET)
     interpolation: Inter = argument(check_warp, _MOVES, default=Inter.NEAREST)
     fill_value: Any = argument(check_fill, OUTSIDE, default=0)
 
-    def _steps(self, size: tuple[int, int], rng: np.random.Generator) -> list[Step]:
+    def _steps(self, size: tuple[int, int], rng: Draws) -> list[Step]:
         height, width = size
         # The policies were learnt on images of 331 pixels with shifts of up to 150.
         space = _space(10, 0.3, (150 / 331 * width, 150 / 331 * height), 30.0, 0.9, 4) | {"Invert": _NOTHING}
         pairs = LEARNT[self.policy]
-        pair = pairs[int(rng.integers(len(pairs)))]
-        return [_signed(space, name, index, rng) for name, prob, index in pair if rng.random() < prob]
+        pair = pairs[rng.integer(0, len(pairs) - 1)]
+        shares, signs = [rng.single() for _ in pair], [rng.integer(0, 1) for _ in pair]
+        return [
+            _signed(space, name, index, not sign)
+            for (name, prob, index), share, sign in zip(pair, shares, signs, strict=True)
+            if share <= prob
+        ]
 
 
 class RandAugment(_Policy):
@@ -203,21 +215,26 @@ class RandAugment(_Policy):
         check.integer(self.name, "num_ops", self.num_ops, 0, FLOAT32_MAX)
         check.integer(self.name, "num_magnitude_bins", self.num_magnitude_bins, 2, FLOAT32_MAX)
         check.integer(self.name, "magnitude", self.magnitude)
+        self.takes = 2 * self.num_ops
         if not 0 <= self.magnitude < self.num_magnitude_bins:
             raise range_error(self.name, "magnitude", f"[0, {self.num_magnitude_bins})", self.magnitude)
 
-    def _steps(self, size: tuple[int, int], rng: np.random.Generator) -> list[Step]:
+    def _steps(self, size: tuple[int, int], rng: Draws) -> list[Step]:
         height, width = size
         space = _space(self.num_magnitude_bins, 0.3, (150 / 331 * width, 150 / 331 * height), 30.0, 0.9, 4) | {
             "Identity": _NOTHING
         }
-        names = list(space)
-        chosen = rng.integers(len(names), size=self.num_ops)
-        return [_signed(space, names[index], self.magnitude, rng) for index in chosen]
+        names = sorted(space)
+        return [
+            _signed(space, names[_below(len(names), rng)], self.magnitude, bool(_below(2, rng)))
+            for _ in range(self.num_ops)
+        ]
 
 
 class TrivialAugmentWide(_Policy):
     """One random operation of random strength, out of wide ranges."""
+
+    takes = 3
 
     num_magnitude_bins: int = argument(None, "number of strengths.", default=31)
     interpolation: Inter = argument(check_warp, _MOVES, default=Inter.NEAREST)
@@ -227,14 +244,15 @@ class TrivialAugmentWide(_Policy):
         bins = check.integer(self.name, "num_magnitude_bins", self.num_magnitude_bins, 2, FLOAT32_MAX)
         self._space = _space(bins, 0.99, (32.0, 32.0), 135.0, 0.99, 6) | {"Identity": _NOTHING}
 
-    def _steps(self, size: tuple[int, int], rng: np.random.Generator) -> list[Step]:
-        names = list(self._space)
-        name, index = names[int(rng.integers(len(names)))], int(rng.integers(self.num_magnitude_bins))
-        return [_signed(self._space, name, index, rng)]
+    def _steps(self, size: tuple[int, int], rng: Draws) -> list[Step]:
+        name = sorted(self._space)[_below(len(self._space), rng)]
+        count = len(self._space[name][0])
+        index = _below(count, rng) if count > 1 else 0
+        return [_signed(self._space, name, index, bool(_below(2, rng)))]
 
 
 class UniformAugment(Transform):
-    """Some of several transforms in random order, each with a probability that is random itself."""
+    """Some of several transforms in their order, each of them applied or not."""
 
     draws = True
 
@@ -248,12 +266,12 @@ class UniformAugment(Transform):
             raise in_words(SporaxValueError, where, "num_ops is greater than transforms list size.", self.num_ops)
         check.instance(where, "transforms list", transforms, list, tuple)
         self.operations = tuple(as_transform(where, f"transforms[{i}]", item) for i, item in enumerate(transforms))
+        self.takes = (len(transforms) + 1) // 2 + self.num_ops
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        for index in rng.choice(len(self.operations), self.num_ops, replace=False):
-            # Drawn against a drawn probability, as UniformAugment's paper does.
-            if rng.random() < rng.random():
-                values = self.operations[index].on_row(values, rng)
+    def on_row(self, values: Values, rng: Draws) -> Values:
+        for index in rng.sample(len(self.operations), self.num_ops):
+            if not rng.integer(0, 1):
+                values = self.operations[index].on_row(values, rng.inner(index, self.operations[index].takes))
         return values
 
 
@@ -272,11 +290,13 @@ class RandomSelectSubpolicy(Transform):
                 raise in_words(SporaxValueError, self.name, f"{name} can not be empty.")
         self._policy = [[_entry(f"[{i}][{k}]", op) for k, op in enumerate(ops)] for i, ops in enumerate(policy)]
         self.operations = tuple(operation for sub_policy in self._policy for operation, _ in sub_policy)
+        self.takes = 1 + 2 * max(map(len, policy))
 
-    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
-        for operation, prob in self._policy[int(rng.integers(len(self._policy)))]:
-            if rng.random() < prob:
-                values = operation.on_row(values, rng)
+    def on_row(self, values: Values, rng: Draws) -> Values:
+        chosen = rng.integer(0, len(self._policy) - 1)
+        for number, (operation, prob) in enumerate(self._policy[chosen]):
+            if rng.double() <= prob:
+                values = operation.on_row(values, rng.inner(number, operation.takes))
         return values
 
 

@@ -18,6 +18,7 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of, optional
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, INT32_MAX, in_words, range_error
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform
+from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset.vision._geometry import cubic_weights
 from sporax.mindspore.dataset.vision._images import (
@@ -195,8 +196,10 @@ class RandomRotation(_Turn, RandomTransform):
 
     degrees: Any = argument(check_turn, "(smallest, largest) angle, or one number d for [-d, d].")
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> float:
-        return float(rng.uniform(*self.degrees))
+    takes = 1
+
+    def _draw(self, value: Array, rng: Draws) -> float:
+        return rng.turned(*self.degrees)
 
     def _apply(self, value: Array, choice: float) -> Array:
         return self._turned(value, choice)
@@ -276,6 +279,8 @@ class Affine(OneToOne):
 class RandomAffine(ByPillow, RandomTransform):
     """`Affine` at random; several columns are moved in the same way."""
 
+    takes = 6
+
     degrees: Any = argument(check_turn, "(smallest, largest) turn, or one number d >= 0 for [-d, d].")
     translate: Sequence[float] | None = argument(
         None,
@@ -310,10 +315,10 @@ class RandomAffine(ByPillow, RandomTransform):
         fill = 0 if self.fill_value is None else self.fill_value
         self._how = check_warp(where, "resample", self.resample), check_fill(where, "fill_value", fill)
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> tuple[float, list[float], float, list[float]]:
-        # Drawn in a fixed order, so that equal seeds give equal images.
-        shift, shear = ([float(rng.uniform(*limits)) for limits in both] for both in (self._shift, self._shear))
-        return float(rng.uniform(*self.degrees)), shift, float(rng.uniform(*self._scale)), shear
+    def _draw(self, value: Array, rng: Draws) -> tuple[float, list[float], float, list[float]]:
+        # In MindSpore's order.
+        degrees, shift = rng.single(*self.degrees), [rng.single(*limits) for limits in self._shift]
+        return degrees, shift, rng.single(*self._scale), [rng.single(*limits) for limits in self._shear]
 
     def _apply(self, value: Array, choice: tuple[float, list[float], float, list[float]]) -> Array:
         degrees, (along, down), scale, (shear_x, shear_y) = choice
@@ -457,10 +462,10 @@ class RandomPerspective(RandomTransform):
                 self.name, "interpolation", "be NEAREST, LINEAR or CUBIC", self.interpolation.name
             )
 
-    def _draw(self, value: Array, rng: np.random.Generator) -> Array | None:
+    def _draw(self, value: Array, rng: Draws) -> Array | None:
         check_image("RandomPerspective", value)
         check_bytes("RandomPerspective", value)
-        if rng.random() >= self.prob:
+        if rng.generator.random() >= self.prob:
             return None
         height, width = sides(value)
         corners = np.array([[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]], np.float64)
@@ -468,7 +473,7 @@ class RandomPerspective(RandomTransform):
         inwards = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]])
         reach = np.floor(self.distortion_scale * np.array([width // 2, height // 2])).astype(np.int64)
         # From moved corners to the corners: Pillow asks where pixels come from.
-        return _projection(corners + inwards * rng.integers(0, reach + 1, (4, 2)), corners)
+        return _projection(corners + inwards * rng.generator.integers(0, reach + 1, (4, 2)), corners)
 
     def _apply(self, value: Array, choice: Array | None) -> Array:
         if choice is None:
