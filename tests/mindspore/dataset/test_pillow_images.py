@@ -93,6 +93,15 @@ def test_images_of_pillow_go_through_a_map_as_in_mindspore(operations, expected)
     assert described(mapped(operations)) == expected
 
 
+@pytest.mark.parametrize(
+    ("image", "kind"), [(np.zeros((4, 4, 3), np.uint8), np.ndarray), (PIL.Image.new("RGB", (4, 4)), PIL.Image.Image)]
+)
+def test_functions_of_a_composition_that_is_called_with_arrays_get_arrays(image, kind):
+    seen = []
+    transforms.Compose([lambda x: PIL.Image.fromarray(np.array(x)), lambda x: (seen.append(x), np.array(x))[1]])(image)
+    assert isinstance(seen[0], kind)
+
+
 def test_antialiased_images_are_normalized_as_in_mindspore():
     size = vision.Resize(15, vision.Inter.ANTIALIAS)
     scaled = vision.Normalize([0.5] * 3, [0.5] * 3, is_hwc=False)

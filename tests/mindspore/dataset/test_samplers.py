@@ -223,6 +223,20 @@ def test_an_object_with_elements_and_a_length_is_a_sampler():
         assert column(data) == [9, 8, 7, 6]
 
 
+def test_a_sampler_is_reset_between_repeats_and_not_before():
+    class Counting(ds.Sampler):
+        turn = 0
+
+        def __iter__(self):
+            return iter([self.turn] * 2)
+
+        def reset(self):
+            self.turn += 1
+
+    repeated = ds.NumpySlicesDataset(list(range(10)), ["x"], sampler=Counting()).repeat(3)
+    assert column(repeated) == [0, 0, 1, 1, 2, 2]
+
+
 @pytest.mark.parametrize("length", [3, 5, 9])
 @pytest.mark.parametrize("kind", ["own", "num_samples", "object"])
 def test_a_sampler_yields_as_many_rows_as_it_says_or_is_refused(kind, length):

@@ -362,6 +362,16 @@ def test_classes_are_told(root):
     assert ds.Caltech101Dataset(str(write("caltech101", root))).get_class_indexing() == {"Faces": 0, "anchor": 1}
 
 
+def test_a_manifest_leaves_out_what_is_no_image_and_refuses_what_is_empty(tmp_path):
+    listed = source_files.write("manifest", tmp_path) / "data.manifest"
+    (listed.parent / "0.jpg").write_bytes(b"text")
+    manifest = ds.ManifestDataset(str(listed))
+    assert (manifest.get_dataset_size(), manifest.get_class_indexing()) == (1, {"cat": 0})
+    (listed.parent / "0.jpg").write_bytes(b"")
+    with pytest.raises(RuntimeError, match="Invalid manifest file, failed to read"):
+        ds.ManifestDataset(str(listed)).get_dataset_size()
+
+
 def test_names_of_faces_follow_the_files_own_order(root):
     path = source_files.write("widerface", root) / "wider_face_split" / "wider_face_train_bbx_gt.txt"
     before = path.read_text()

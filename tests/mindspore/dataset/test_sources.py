@@ -343,6 +343,8 @@ def test_image_folder_errors(image_folder, tmp_path):
         ds.ImageFolderDataset(str(image_folder), class_indexing=[1])
     with pytest.raises(RuntimeError, match="no files"):
         rows(ds.ImageFolderDataset(str(image_folder), class_indexing={"zzz": 1}))
+    with pytest.raises(RuntimeError, match="zzz doesn't exist"):
+        ds.ImageFolderDataset(str(image_folder), class_indexing={"cat": 0, "zzz": 1}).num_classes()
     (image_folder / "cat" / "inner").mkdir()
     with pytest.raises(RuntimeError, match="is a folder"):
         rows(ds.ImageFolderDataset(str(image_folder)))

@@ -79,7 +79,7 @@ def test_transforms_of_several_columns():
         (ValueError, lambda: t.Compose([])),
         (TypeError, lambda: t.Compose(3)),
         (ValueError, lambda: t.RandomApply([lambda x: x], 2)),
-        (TypeError, lambda: t.Duplicate()()),
+        (RuntimeError, lambda: t.Duplicate()()),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(error, make):

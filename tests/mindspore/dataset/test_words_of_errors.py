@@ -78,6 +78,13 @@ WORDS = [
     (lambda: ROWS.map([]), ValueError, "must not be empty"),
     (lambda: ROWS.map(vision.HWC2CHW), ValueError, "Parameter operations's element of method map should be a "),
     (lambda: ROWS.split([]), ValueError, "sizes cannot be empty"),
+    (
+        lambda: ds.NumpySlicesDataset([*range(5)]).split([0.15] * 5 + [0.25]),
+        RuntimeError,
+        "Sum of calculated split sizes 6 is not equal to dataset size 5",
+    ),
+    (lambda: next(iter(ROWS.skip(9) + ROWS)), ValueError, "There are no samples in the dataset number 0"),
+    (lambda: vision.Invert()(), RuntimeError, "Input Tensor is not valid."),
     (lambda: ROWS.take(0), ValueError, "count should be either -1 or within the required interval of (0, 2147483647]"),
     (lambda: ROWS.sync_wait("a", 0), ValueError, "num_batch need to be greater than 0."),
     (lambda: ROWS.sync_wait("a").sync_wait("a"), RuntimeError, "Condition name is already in use"),
@@ -85,6 +92,8 @@ WORDS = [
     (lambda: ROWS.use_sampler(3), TypeError, "not an instance of a sampler"),
     (lambda: ds.SubsetSampler([1.5]), TypeError, "Type of indices element must be int, but got list[0]: 1.5"),
     (lambda: ds.WeightedRandomSampler(["a"]), TypeError, "type of weights element must be number"),
+    (lambda: ds.WeightedRandomSampler((0.9, 0.8)), TypeError, "type of weights element must be number"),
+    (lambda: ds.WeightedRandomSampler([]).parse(), RuntimeError, "weights vector must not be empty"),
     (lambda: ds.DistributedSampler(4, 0, offset=5), RuntimeError, "offset must be no more than num_shards(4)"),
     (
         lambda: next(iter(ds.NumpySlicesDataset([1], sampler=[7]))),

@@ -82,7 +82,10 @@ def _counts_of_fractions(sizes: list[Any], total: int) -> list[int]:
     # `round` may miss the total by a few rows in either direction.
     excess = sum(counts) - total
     # The first part that keeps at least one row, as MindSpore corrects it.
-    receiver = next(i for i, count in enumerate(counts) if count > excess)
+    receiver = next((i for i, count in enumerate(counts) if count > excess), None)
+    if receiver is None:
+        words = f"Sum of calculated split sizes {sum(counts)} is not equal to dataset size {total}."
+        raise in_words(SporaxRuntimeError, "split", words)
     counts[receiver] -= excess
     return counts
 

@@ -124,7 +124,7 @@ class Transform(Recorded, Operation):
     def __call__(self, *inputs: Any) -> Any:
         """Apply to one row's values; returns one array, or a tuple of them."""
         if not inputs:
-            raise SporaxTypeError(f"For '{self.name}', at least one input is required, but got none.")
+            raise self.fault("Input Tensor is not valid. At least one input is required, but got none.")
         self._check_kinds(inputs)
         # Direct calls have no row number to draw from.
         if self._calls is None:

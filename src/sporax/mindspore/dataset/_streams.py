@@ -366,7 +366,7 @@ def repeated(build: Callable[[int], Stream], count: int) -> Stream:
     first = build(0)
     if isinstance(first, Table) and first.size < ENDLESS:
         # Tables know where pass k begins, so positions stay countable over all repeats.
-        return Repeated(build, first.size, count)  # type: ignore[arg-type]  # the size is known where it is repeated
+        return Repeated(build, first.size, count, first)  # type: ignore[arg-type]  # the size is known where it is repeated
 
     def start() -> Iterator[Row]:
         for number in itertools.islice(itertools.count(), None if count == ENDLESS else count):

@@ -12,7 +12,7 @@ import numbers
 import random
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,10 @@ class BuiltinSampler:
     def get_child(self) -> BuiltinSampler | None:
         """The sampler below this one, or None."""
         return self.child_sampler
+
+    def parse(self) -> Self:
+        """The sampler itself, of which all is checked that needs no rows; MindSpore's gives what its runtime works with."""
+        return self
 
     shards: tuple[int, int] | None = None
     """(num_shards, shard_id), of samplers that divide by them."""
@@ -327,7 +331,7 @@ class WeightedRandomSampler(BuiltinSampler):
 
     def __init__(self, weights: Sequence[float], num_samples: int | None = None, replacement: bool = True) -> None:
         super().__init__(num_samples)
-        values = weights if isinstance(weights, (list, tuple, np.ndarray)) else [weights]
+        values = weights if isinstance(weights, list) else [weights]
         for i, weight in enumerate(values):
             if isinstance(weight, bool) or not isinstance(weight, numbers.Real):
                 words = f"type of weights element must be number, but got w[{i}]: {weight}, type: {type(weight)}."
@@ -335,6 +339,11 @@ class WeightedRandomSampler(BuiltinSampler):
         # Divided by their sum when drawn: weights need not add up to 1.
         self.weights = np.array(values, np.float64)
         self.replacement = _check("WeightedRandomSampler", "replacement", replacement, bool, called="a boolean value")
+
+    def parse(self) -> Self:
+        """See BuiltinSampler."""
+        self._check_weights(len(self.weights))
+        return self
 
     def _check_weights(self, num_rows: int) -> None:
         words = ""

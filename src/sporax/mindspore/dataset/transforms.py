@@ -24,6 +24,7 @@ from sporax.mindspore.dataset._operations import (
     is_python,
     on_columns,
     on_values,
+    pixels,
 )
 from sporax.mindspore.dataset._random import Draws, RowKey
 from sporax.mindspore.dataset._rows import Array, Column, as_value, is_pillow
@@ -353,7 +354,10 @@ class Compose(_OfSeveral):
         """See Operation."""
         before = None
         for number, operation in enumerate(self.operations):
-            inputs = handed_on(before, operation, [[value] for value in values])
+            # Called directly, a function gets arrays even of a function that gives Pillow images.
+            behind_function = isinstance(before, PythonFunction) and isinstance(operation, PythonFunction)
+            columns = [[pixels(value) if behind_function else value] for value in values]
+            inputs = handed_on(before, operation, columns)
             values = on_values(operation, tuple(column[0] for column in inputs), rng.inner(number, operation.takes))
             before = operation
         return values

@@ -72,7 +72,8 @@ def _cifar_columns(where: str, folder: Path, stems: tuple[str, ...], labels: Seq
     paths = sorted(path for path in folder.glob("*.bin") if path.name.startswith(stems))
     if not paths:
         raise SporaxRuntimeError(
-            f"For '{where}', the folder {str(folder)!r} must hold files {'*.bin, '.join(stems)}*.bin, but there are none."
+            f"For '{where}', cifar(.bin) files are missing: the folder {str(folder)!r} must hold files "
+            f"{'*.bin, '.join(stems)}*.bin, but there are none."
         )
     # 3 planes of 32 x 32 bytes behind the labels.
     records = np.concatenate([_full_records(where, path, len(labels) + 3072) for path in paths])

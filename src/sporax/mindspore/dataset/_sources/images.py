@@ -9,6 +9,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore._declared import REQUIRED
 from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import format as arg
 from sporax.mindspore.dataset._sources.format import Format, FormatDataset, Rows
@@ -79,8 +80,18 @@ class ImageFolderDataset(
         return labelled_images(where, pairs, decoded, np.int32)
 
     def num_classes(self) -> int:
-        """Number of classes."""
-        return len(self.get_class_indexing())
+        """Number of classes.
+
+        Raises:
+            SporaxRuntimeError: `class_indexing` has a class that has no folder.
+        """
+        classes, folder = self.get_class_indexing(), self._values[0]
+        for name in classes:
+            if not (folder / name).is_dir():
+                raise in_words(
+                    SporaxRuntimeError, "ImageFolderDataset", f"class_indexing: {name} doesn't exist.", str(folder)
+                )
+        return len(classes)
 
     def get_class_indexing(self) -> dict[str, int]:
         """Class folder -> label."""

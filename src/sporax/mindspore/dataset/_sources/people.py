@@ -267,7 +267,21 @@ def _manifest_rows(where: str, path: Path, part: str) -> list[tuple[Path, list[s
         # Usages have any case, as in MindSpore.
         return content["usage"].lower(), Path(content["source"]), names
 
-    return [(source, names) for usage, source, names in parse_lines(where, path, row) if usage == part]
+    rows = [(source, names) for usage, source, names in parse_lines(where, path, row) if usage == part]
+    return [(source, names) for source, names in rows if _is_image(where, source)]
+
+
+def _is_image(where: str, path: Path) -> bool:
+    """Whether a file begins as images do: MindSpore leaves others out."""
+    try:
+        with path.open("rb") as file:
+            begin = file.read(3)
+    except OSError as error:
+        raise in_words(SporaxRuntimeError, where, f"Invalid file path, {path} does not exist.", str(error)) from error
+    if len(begin) < 3:
+        words = f"Invalid manifest file, failed to read {path}: the manifest file is damaged or permission denied."
+        raise in_words(SporaxRuntimeError, where, words, begin)
+    return begin.startswith((b"\xff\xd8\xff", b"\x89PN", b"GIF", b"BM"))
 
 
 def _manifest_classes(where: str, path: Path, part: str, class_indexing: dict[str, int] | None) -> dict[str, int]:

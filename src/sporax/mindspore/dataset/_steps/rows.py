@@ -388,6 +388,10 @@ class ConcatDataset(StepDataset):
                     f"are {self.column_names} and {child.column_names}."
                 )
         streams = [child._stream(run) for child in self._children]
+        for number, stream in enumerate(streams):
+            if isinstance(stream, Table) and not stream.size:
+                words = f"There are no samples in the dataset number {number}. Please make sure there are valid samples in it."
+                raise in_words(SporaxValueError, "concat", words)
         tables = all_tables(streams)
         if tables and all(table.size < ENDLESS for table in tables):
             joined = Concatenated(tables)

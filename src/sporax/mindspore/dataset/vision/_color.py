@@ -63,24 +63,46 @@ def saturation(value: Array, factor: float) -> Array:
     return rounded(value * np.float32(factor) + gray(value) * np.float32(1 - factor), value.dtype)
 
 
+# OpenCV's tables: what turns differences of bytes into 256 hues and 255 depths of colour, with 12 bits behind the point.
+_HUES, _DEPTHS = (
+    np.concatenate([[0], np.rint((most << 12) / (parts * np.arange(1, 256)))]).astype(np.int64)
+    for most, parts in ((256, 6.0), (255, 1.0))
+)
+# Of each sixth of the circle, which levels red, green and blue have: full, least, falling or rising.
+_SECTORS = np.array([[0, 3, 1], [2, 0, 1], [1, 0, 3], [1, 2, 0], [3, 1, 0], [0, 1, 2]])
+# Pixels that OpenCV converts together.
+_GROUP = 32
+
+
 def hue(value: Array, turn: float) -> Array:
-    """Colours turned by `turn` of the colour circle."""
-    scale = 255.0 if value.dtype == np.uint8 else 1.0
-    red, green, blue = np.moveaxis(value.astype(np.float64) / scale, -1, 0)
-    high, low = np.maximum(np.maximum(red, green), blue), np.minimum(np.minimum(red, green), blue)
-    spread = high - low
-    # Gray pixels have no hue; any divisor does, as their spread is 0.
-    safe = np.where(spread == 0, 1, spread)
-    sector = np.select(
-        [high == red, high == green], [(green - blue) / safe, 2 + (blue - red) / safe], 4 + (red - green) / safe
-    )
-    # In sixths of the circle, for the piecewise linear form below.
-    position = (sector / 6 + turn) % 1.0 * 6
-    # Each channel is at its peak for a third of the circle and falls off linearly on both sides.
-    channels = [
-        high - spread * np.clip(np.minimum(k, 4 - k), 0, 1) for k in ((position + n) % 6 for n in (5.0, 3.0, 1.0))
-    ]
-    return rounded(np.stack(channels, -1) * scale, value.dtype)
+    """Colours turned by `turn` of the colour circle; those of bytes by way of bytes for hue and depth, as in OpenCV."""
+    of_bytes = value.dtype == np.uint8
+    red, green, blue = np.moveaxis(value.astype(np.int64 if of_bytes else np.float64), -1, 0)
+    high = np.maximum(np.maximum(red, green), blue)
+    spread = high - np.minimum(np.minimum(red, green), blue)
+    # Place on the circle in sixths, times the spread. Gray pixels have no hue; any does.
+    sixths = np.where(high == green, blue - red + 2 * spread, red - green + 4 * spread)
+    sixths = np.where(high == red, green - blue, sixths)
+    if of_bytes:
+        hues = ((sixths * _HUES[spread] + (1 << 11) >> 12) + int(np.float32(turn) * np.float32(255))) % 256
+        depth, light = (
+            part.astype(np.float32) * np.float32(1 / 255) for part in (spread * _DEPTHS[high] + (1 << 11) >> 12, high)
+        )
+        position = hues.astype(np.float32) * np.float32(6 / 255)
+    else:
+        position = (sixths / np.where(spread == 0, 1, spread) / 6 + turn) % 1.0 * 6
+        depth, light = spread / np.where(high == 0, 1, high), high
+    sector = np.floor(position)
+    part = position - sector
+    levels = np.stack([light, light * (1 - depth), light * (1 - depth * part), light * (1 - depth * (1 - part))])
+    chosen = np.moveaxis(_SECTORS[sector.astype(np.int64) % 6], -1, 0)
+    colors = np.stack([np.take_along_axis(levels, level[None], 0)[0] for level in chosen], -1)
+    if not of_bytes:
+        return colors.astype(value.dtype)
+    colors *= 255
+    # OpenCV rounds groups of pixels down and single ones behind them to the nearest.
+    grouped = np.arange(value.shape[-2])[:, None] < value.shape[-2] // _GROUP * _GROUP
+    return np.where(grouped, np.trunc(colors), np.rint(colors)).astype(np.uint8)
 
 
 def enhanced(value: Array, factor: float, name: str) -> Array:

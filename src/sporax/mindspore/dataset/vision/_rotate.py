@@ -324,9 +324,10 @@ class RandomAffine(ByPillow, RandomTransform):
         degrees, (along, down), scale, (shear_x, shear_y) = choice
         check_image("RandomAffine", value)
         height, width = sides(value)
-        # Whole pixels, as in MindSpore.
-        shift = float(round(along * width)), float(round(down * height))
-        move = _moved_by_pillow if self.by_pillow else moved
+        shift, move = (along * width, down * height), moved
+        if self.by_pillow:
+            # Whole pixels, as in MindSpore.
+            shift, move = (float(round(shift[0])), float(round(shift[1]))), _moved_by_pillow
         return move(value, degrees, shift, scale, (shear_x, shear_y), *self._how)
 
 
