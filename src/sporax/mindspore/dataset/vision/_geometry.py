@@ -474,11 +474,14 @@ def _resampled(image: Array, size: tuple[int, int], interpolation: Inter) -> Arr
 
 
 def _blend(image: Array, rows: Taps, columns: Taps) -> Array:
+    # Only rows that are used, of which a reduction has few.
+    used, places = np.unique(rows[0], return_inverse=True)
+    image, rows = image[..., used, :, :], (places.reshape(rows[0].shape), rows[1])
     if image.dtype != np.uint8:
         wide = _weighted(image, columns[0], columns[1].astype(image.dtype), -2)
         return _weighted(wide, rows[0], rows[1].astype(image.dtype), -3)
     fixed_rows, fixed_columns = _fixed(rows[1]), _fixed(columns[1])
-    wide = _weighted(image.astype(np.int32), columns[0], fixed_columns, -2)
+    wide = _weighted(image, columns[0], fixed_columns, -2)
     if rows[0].shape[1] == 2:
         # Two taps: linear kinds; four taps: cubic, which has products of its own width.
         # OpenCV keeps 32-bit products in range by dropping 4 bits before and 16 bits after each of the two products.
@@ -559,20 +562,28 @@ def cubic_weights(shares: Array) -> NDArray[np.float32]:
 
 def _area_mean(image: Array, size: tuple[int, int]) -> Array:
     """Each output pixel is the mean of the input area it covers."""
-    if image.dtype == np.uint8 and image.shape[-3:-1] == (2 * size[0], 2 * size[1]):
-        # Four pixels each: OpenCV rounds a half up here, and to even elsewhere.
-        total = sum(image[..., i::2, j::2, :].astype(np.uint16) for i in (0, 1) for j in (0, 1))
-        return ((np.asarray(total) + 2) >> 2).astype(np.uint8)
+    (tall, rest), (wide, other_rest) = (divmod(side, n) for side, n in zip(image.shape[-3:-1], size, strict=True))
+    if image.dtype == np.uint8 and not rest and not other_rest:
+        total = image.reshape(*image.shape[:-3], size[0], tall, size[1], wide, -1).sum((-4, -2), np.int32)
+        # Of four pixels OpenCV rounds a half up, elsewhere to even.
+        even = np.rint(total.astype(np.float32) * np.float32(1 / (tall * wide)))
+        return ((total + 2) >> 2 if tall == wide == 2 else even).astype(np.uint8)
     kind: Any = np.float64 if image.dtype == np.float64 else np.float32
-    rows, columns = (_coverage(n, k).astype(kind) for n, k in zip(image.shape[-3:-1], size, strict=True))
-    mean = np.einsum("ih,...hwc,jw->...ijc", rows, image.astype(kind), columns, optimize=True)
-    # Rows, columns and channels in one product; `optimize` contracts the larger axis first.
+    rows, columns = (_areas(length, n) for length, n in zip(image.shape[-3:-1], size, strict=True))
+    narrow = _weighted(image.astype(kind), columns[0], columns[1].astype(kind), -2)
+    mean = _weighted(narrow, rows[0], rows[1].astype(kind), -3)
     return np.clip(np.rint(mean), 0, 255).astype(np.uint8) if image.dtype == np.uint8 else mean.astype(image.dtype)
 
 
-def _coverage(length: int, size: int) -> NDArray[np.float64]:
-    """(size, length): the share of output pixel i that input pixel j makes up."""
-    edges = np.arange(size + 1) * (length / size)
-    start, stop = edges[:-1, None], edges[1:, None]
-    pixel = np.arange(length)
-    return np.clip(np.minimum(stop, pixel + 1) - np.maximum(start, pixel), 0, None) / (length / size)
+def _areas(length: int, size: int) -> Taps:
+    """The pixels that each output pixel covers, one before and one behind included, and their shares in it."""
+    scale = _scale(length, size)
+    start = np.arange(size)[:, None] * scale
+    stop, covered = start + scale, np.minimum(scale, length - start)
+    last = np.minimum(np.floor(stop).astype(np.int64), length - 1)
+    first = np.minimum(np.ceil(start).astype(np.int64), last)
+    taps = first - 1 + np.arange((last - first).max() + 2)
+    shares = np.where(taps < first, first - start, np.where(taps < last, 1.0, np.minimum(stop - last, 1.0)))
+    # OpenCV leaves out the least parts.
+    shares[((taps < first) | (taps == last)) & (shares <= 1e-3) | (taps > last)] = 0
+    return np.clip(taps, 0, length - 1), (np.minimum(shares, covered) / covered).astype(np.float32)
