@@ -60,7 +60,11 @@ def contrast(value: Array, factor: float) -> Array:
 
 def saturation(value: Array, factor: float) -> Array:
     """Between its gray version (factor 0) and the image (1), or beyond."""
-    return rounded(value * np.float32(factor) + gray(value) * np.float32(1 - factor), value.dtype)
+    share = np.float32(factor)
+    # The second product is not rounded before it is added, as in OpenCV.
+    return rounded(
+        (value * share + gray(value) * np.float64(np.float32(1 - float(share)))).astype(np.float32), value.dtype
+    )
 
 
 # OpenCV's tables: what turns differences of bytes into 256 hues and 255 depths of colour, with 12 bits behind the point.
@@ -94,7 +98,9 @@ def hue(value: Array, turn: float) -> Array:
         depth, light = spread / np.where(high == 0, 1, high), high
     sector = np.floor(position)
     part = position - sector
-    levels = np.stack([light, light * (1 - depth), light * (1 - depth * part), light * (1 - depth * (1 - part))])
+    # Products are not rounded before they are subtracted, as in OpenCV.
+    rest = ((1 - depth.astype(np.float64) * share).astype(depth.dtype) for share in (part, 1 - part))
+    levels = np.stack([light, light * (1 - depth), *(light * share for share in rest)])
     chosen = np.moveaxis(_SECTORS[sector.astype(np.int64) % 6], -1, 0)
     colors = np.stack([np.take_along_axis(levels, level[None], 0)[0] for level in chosen], -1)
     if not of_bytes:

@@ -488,8 +488,13 @@ def _blend(image: Array, rows: Taps, columns: Taps) -> Array:
         top, bottom = (((wide[..., rows[0][:, k], :, :] >> 4) * fixed_rows[:, k, None, None]) >> 16 for k in (0, 1))
         blended = (top + bottom + 2) >> 2
     else:
-        # Half of 2**22, the product of two 11-bit weights.
-        blended = (_weighted(wide, rows[0], fixed_rows, -3) + (1 << 21)) >> 22
+        # In single precision, from the last tap to the first, with products that are not rounded before they are added.
+        shares = (fixed_rows * np.float32(1 / _ONE**2)).astype(np.float64)[..., None, None]
+        total: Any = np.float32(0)
+        for k in (3, 2, 1, 0):
+            tap = wide[..., rows[0][:, k], :, :].astype(np.float32)
+            total = (tap * shares[:, k] + total).astype(np.float32)
+        blended = np.rint(total)
     return np.clip(blended, 0, 255).astype(np.uint8)
 
 
