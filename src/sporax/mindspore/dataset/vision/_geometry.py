@@ -475,8 +475,9 @@ def _resampled(image: Array, size: tuple[int, int], interpolation: Inter) -> Arr
 
 def _blend(image: Array, rows: Taps, columns: Taps) -> Array:
     # Only rows that are used, of which a reduction has few.
-    used, places = np.unique(rows[0], return_inverse=True)
-    image, rows = image[..., used, :, :], (places.reshape(rows[0].shape), rows[1])
+    used, numbers = np.unique(rows[0], return_inverse=True)
+    image = image[..., used, :, :]
+    rows = numbers.astype(np.int64).reshape(-1, rows[0].shape[-1]), rows[1]
     if image.dtype != np.uint8:
         wide = _weighted(image, columns[0], columns[1].astype(image.dtype), -2)
         return _weighted(wide, rows[0], rows[1].astype(image.dtype), -3)

@@ -324,11 +324,12 @@ class RandomAffine(ByPillow, RandomTransform):
         degrees, (along, down), scale, (shear_x, shear_y) = choice
         check_image("RandomAffine", value)
         height, width = sides(value)
-        shift, move = (along * width, down * height), moved
-        if self.by_pillow:
-            # Whole pixels, as in MindSpore.
-            shift, move = (float(round(shift[0])), float(round(shift[1]))), _moved_by_pillow
-        return move(value, degrees, shift, scale, (shear_x, shear_y), *self._how)
+        shift = along * width, down * height
+        if not self.by_pillow:
+            return moved(value, degrees, shift, scale, (shear_x, shear_y), *self._how)
+        # Whole pixels, as in MindSpore.
+        rounded_shift = float(round(shift[0])), float(round(shift[1]))
+        return _moved_by_pillow(value, degrees, rounded_shift, scale, (shear_x, shear_y), *self._how)
 
 
 def _moved_by_pillow(
