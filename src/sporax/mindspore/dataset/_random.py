@@ -22,8 +22,6 @@ import numpy as np
 
 from sporax.mindspore.dataset._shuffles import below, canonical, mersenne_twister, shuffle_in_place
 
-# First word of every key: permutations and row draws never share a stream.
-_SHUFFLE, _ROWS = 0, 1
 # 2**64 divided by the golden ratio: multiples of it differ in many bits.
 _GOLDEN = 0x9E3779B97F4A7C15
 # The largest number of MindSpore's engine.
@@ -76,10 +74,6 @@ class Pass:
         """The same pass over the share of another rank."""
         return dataclasses.replace(self, rank=rank)
 
-    def shuffler(self, salt: int = 0, *, shared: bool = False) -> np.random.Generator:
-        """Generator of this pass's permutations; with `shared`, the same one on all ranks."""
-        return _generator(_SHUFFLE, self.shared_seed if shared else self.seed, self.index, salt)
-
     def row_key(self, *salt: int, workers: int = 1, rows: int = 0) -> RowKey:
         """Where the random transforms of one operation take their numbers from.
 
@@ -88,7 +82,7 @@ class Pass:
             workers: how many apply it.
             rows: of a pass; 0 where that is not known.
         """
-        words = _hashed(_ROWS, self.seed, self.index, *salt)
+        words = _hashed(self.seed, self.index, *salt)
         # Without a seed of the user, operations draw independently of each other.
         fixed = self.step == 0 and (rows > 0 or self.index == 0)
         return RowKey(words, Engines(self.seed if fixed else words[0], workers, self.index, rows))
@@ -282,10 +276,6 @@ def _hashed(*key: int) -> tuple[int, int]:
     return int(words[0]), int(words[1])
 
 
-def _generator(*key: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
-
-
 class CallStream:
     """Random numbers of a transform that is called directly, outside a pipeline."""
 
@@ -305,5 +295,5 @@ class CallStream:
         if seed != self._seed:
             self._seed, self._calls = seed, 0
         self._calls += 1
-        words = _hashed(_ROWS, seed, self._calls)
+        words = _hashed(seed, self._calls)
         return Draws(RowKey(words, Engines(seed if is_set else words[0])), 0, count)

@@ -416,7 +416,7 @@ class PKSampler(BuiltinSampler):
         if not run.records:
             chosen = picked([len(group) for group in groups], self.num_val, run.seed, run.index, shuffle=self.shuffle)
             return np.array([groups[kind][place] for kind, place in chosen], np.int64)
-        rng = run.shuffler()
+        rng = np.random.default_rng((run.seed, run.index))
         if self.shuffle:
             # Both the order of classes and the choice within each class.
             groups = [rng.permutation(groups[i]) for i in rng.permutation(len(groups))]
