@@ -293,7 +293,10 @@ class BasicTokenizer(Tokenizer):
         self._preserve = check_input(self.name, "preserve_unused_token", preserve_unused_token, bool)
 
     def on_row(self, values: Values, rng: Draws) -> Values:
-        return super().on_row((np.array(self._prepared(check_string(self.name, self.only(values)))),), rng)
+        return self._tokenized(self._prepared(check_string(self.name, self.only(values))), rng)
+
+    def _tokenized(self, text: str, rng: Draws) -> Values:
+        return super().on_row((np.array(text),), rng)
 
     def _prepared(self, text: str) -> str:
         """Folded or normalised, and without control characters."""
@@ -364,7 +367,7 @@ class BertTokenizer(BasicTokenizer):
         super().__init__(lower_case, keep_whitespace, normalization_form, preserve_unused_token, with_offsets)
         self._wordpieces = WordpieceTokenizer(vocab, suffix_indicator, max_bytes_per_token, unknown_token)
 
-    def _tokenized(self, text: str) -> Values:
+    def _tokenized(self, text: str, rng: Draws) -> Values:
         # At least one piece: rows must not be empty.
         located = [
             (piece, (start + first, start + last))
