@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -59,3 +60,17 @@ def test_a_seed_is_also_that_of_functions_of_the_user():
     first = np.random.random()
     ds.config.set_seed(11)
     assert np.random.random() == first == np.random.RandomState(11).random_sample()
+
+
+def _noise(value):
+    return value + random.random() + np.random.random()
+
+
+def test_functions_in_worker_processes_draw_the_same_with_a_seed():
+    ds.config.set_seed(11)
+    zeros = ds.NumpySlicesDataset(np.zeros(6), "x", shuffle=False)
+    noisy = zeros.map(_noise, num_parallel_workers=2, python_multiprocessing=True)
+    first, second = (
+        [float(row[0]) for row in noisy.create_tuple_iterator(num_epochs=1, output_numpy=True)] for _ in range(2)
+    )
+    assert first == second and len(set(first)) == 6

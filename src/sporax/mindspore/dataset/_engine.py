@@ -167,7 +167,9 @@ class _TableReader:
             # Worker processes would otherwise outlive a script that ends in mid-epoch.
             close_at_exit(self)
             spare_main()
-            return iter(source.to_iter_dataset(options).mp_prefetch(shared, end_with_user))
+            seed = config.get_seed() if config.is_seed_set() else None
+            begin = functools.partial(end_with_user, seed=seed)
+            return iter(source.to_iter_dataset(options).mp_prefetch(shared, begin))
         return iter(source.to_iter_dataset(grain.ReadOptions(workers.threads, ahead)))
 
     def next_row(self) -> Row | None:

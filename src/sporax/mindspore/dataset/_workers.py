@@ -14,6 +14,7 @@ import importlib
 import multiprocessing
 import os
 import pickle
+import random
 import sys
 import tempfile
 import threading
@@ -27,6 +28,8 @@ from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from sporax.base.errors import SporaxRuntimeError
 from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._rows import Row
@@ -36,8 +39,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def end_with_user(worker: int = 0, num_workers: int = 0) -> None:
-    """Let this worker process end when the process that started it has gone. (Arguments as grain passes them.)"""
+def end_with_user(worker: int = 0, num_workers: int = 0, seed: int | None = None) -> None:
+    """Let this worker process end when the process that started it has gone. (Arguments as grain passes them.)
+
+    With a seed, what the user's functions draw from Python and numpy follows from it and the number of the worker.
+    """
+    if seed is not None:
+        random.seed(seed + worker)
+        np.random.seed((seed + worker) % 2**32)
     user = multiprocessing.parent_process()
     if user is None:  # grain runs its workers as threads while it is debugged
         return
