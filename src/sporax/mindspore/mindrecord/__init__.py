@@ -9,8 +9,8 @@
 ``NAME.db``          an SQLite table with one line per row: where its two parts lie, and the values of its index fields
 ===================  ====================================================================================================
 
-`_schema` and `_shard` are the format, `_write`, `_pages` and `_converters` the public classes over it. Not offered: encryption
-(`set_enc_key` and its relatives refuse) and `TFRecordToMR`.
+`_schema` and `_shard` are the format, `_write` and `_pages` the public classes over it. Not offered: encryption (`set_enc_key`
+and its relatives refuse) and the converters from other formats (write a loop with `FileWriter`).
 """
 
 from sporax.mindspore._names.doors import door
@@ -19,13 +19,12 @@ from sporax.mindspore._names.missing import homes_in
 _HOMES = homes_in(
     __name__,
     """
-    _schema: MindRecordException MRMGetMetaError PathNotExistsError
+    _schema: MindRecordException MRMGetMetaError
         MRMAddIndexError MRMAddSchemaError MRMDefineCategoryError MRMDefineIndexError
         MRMInvalidSchemaError MRMOpenError MRMUnsupportedSchemaError MRMValidateDataError ParamTypeError ParamValueError
         set_dec_mode set_enc_key set_enc_mode
     _pages: MindPage FileReader
     _write: FileWriter
-    _converters: ImageNetToMR CsvToMR MnistToMR Cifar10ToMR Cifar100ToMR
     """,
 )
 

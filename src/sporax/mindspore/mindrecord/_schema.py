@@ -53,10 +53,6 @@ class ParamValueError(MindRecordException, SporaxValueError, lead="Invalid param
     """An argument has a value that is not allowed."""
 
 
-class PathNotExistsError(MindRecordException, SporaxValueError, lead="Invalid path."):
-    """A folder lacks the files of a data set."""
-
-
 class MRMInvalidSchemaError(MindRecordException, SporaxValueError, lead="Schema format is error. Detail:"):
     """A schema is not valid."""
 
