@@ -42,10 +42,7 @@ def make_secrets(token_file: str | None, is_one_node: bool, environ: Mapping[str
         SporaxValueError: the user's token file cannot be used.
         SporaxRuntimeError: there is no place for a private directory.
     """
-    if token_file is not None:
-        token = read_token(token_file, "--token-file")
-    else:
-        token = token_from_environ(environ)
+    token = token_from_environ(environ) if token_file is None else read_token(token_file, "--token-file")
     # On one node no other process has to know it beforehand.
     if not token and is_one_node:
         token = new_token()

@@ -179,15 +179,11 @@ def branch(
     """``first() if test else second()`` for a test whose value is not known, with everything that either changes."""
     flag = as_flag(test, where)
     begin = scope.values()
-    ways = []
     try:
-        for function in (first, second):
-            # Bound now: the loop variable changes.
-            ways.append(trace(lambda function=function: function(), scope, lambda: begin, in_round=in_round))
+        one, two = (trace(way, scope, lambda: begin, in_round=in_round) for way in (first, second))
     finally:
         # The second way, and the code after, start from the same values.
         scope.put(begin)
-    one, two = ways
     if one.raised is not None or two.raised is not None:
         return _checked(flag, one, two, scope, begin, in_round)
     return _joined(flag, one, two, scope, begin, where, in_round)

@@ -18,11 +18,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from sporax.base import ByIdentity
 from sporax.ir import with_newer
 
 Array = Any
+_Repeat = Callable[[ClosedJaxpr, ClosedJaxpr, list[Array]], list[Array]]
 """A jax.Array or a tracer."""
 
 _ALL = slice(None)
@@ -139,7 +141,7 @@ def run(function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
     return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
 
-def chosen(flag: Array, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
+def chosen(flag: Array, first: Callable[[], object], second: Callable[[], object]) -> Any:
     """`jax.lax.cond` of functions without operands, and the slopes of its results."""
     if not _slopes.of:
         return jax.lax.cond(flag, first, second)
@@ -154,7 +156,7 @@ def chosen(flag: Array, first: Callable[[], Any], second: Callable[[], Any]) -> 
     return jax.tree.unflatten(structures[0], results)
 
 
-def loop(run: Callable[[Any, Any, list[Array]], list[Array]], test: Any, body: Any, start: list[Array]) -> list[Array]:
+def loop(run: _Repeat, test: ClosedJaxpr, body: ClosedJaxpr, start: list[Array]) -> list[Array]:
     """``run(test, body, start)``, which repeats the program `body` while `test` is true, and the slopes of the last state."""
     if not _slopes.of or all(find(array) is None for array in (*body.consts, *start)):
         return run(test, body, start)
@@ -176,11 +178,11 @@ def loop(run: Callable[[Any, Any, list[Array]], list[Array]], test: Any, body: A
 
 
 def _switched(
-    index: Array, programs: Sequence[Any], operands: Sequence[Array], slopes: Sequence[Array | None]
+    index: Array, programs: Sequence[ClosedJaxpr], operands: Sequence[Array], slopes: Sequence[Array | None]
 ) -> tuple[list[Array], list[Array | None]]:
     """Results of one of several programs, and their slopes: those of all integers, since any program may give them one."""
 
-    def way(program: Any) -> Callable[[], Any]:
+    def way(program: ClosedJaxpr) -> Callable[[], object]:
         def call() -> tuple[list[Array], list[Array | None]]:
             results, after = _evaluate(program.jaxpr, program.consts, operands, slopes)
             pairs = zip(results, after, strict=True)
@@ -192,7 +194,7 @@ def _switched(
 
 
 def _by_branches(
-    equation: Any, operands: list[Array], slopes: list[Array | None]
+    equation: JaxprEqn, operands: list[Array], slopes: list[Array | None]
 ) -> tuple[list[Array], list[Array | None]]:
     return _switched(operands[0], equation.params["branches"], operands[1:], slopes[1:])
 
@@ -206,7 +208,7 @@ def _smooth(array: Array, slope: Array | None) -> Array:
 
 
 def _evaluate(
-    program: Any, constants: Sequence[Array], values: Sequence[Array], slopes: Sequence[Array | None]
+    program: Jaxpr, constants: Sequence[Array], values: Sequence[Array], slopes: Sequence[Array | None]
 ) -> tuple[list[Array], list[Array | None]]:
     """Results of a program, and their slopes."""
     from jax.extend.core import Literal  # takes long to load, and few programs are differentiated by integers
@@ -237,14 +239,14 @@ def _evaluate(
     return list(map(value, program.outvars)), list(map(slope, program.outvars))
 
 
-def _bind(equation: Any, operands: Sequence[Array]) -> list[Array]:
+def _bind(equation: JaxprEqn, operands: Sequence[Array]) -> list[Array]:
     primitive = equation.primitive
     results = primitive.bind(*operands, **primitive.get_bind_params(equation.params))
     return list(results) if primitive.multiple_results else [results]
 
 
 def _with_slopes(
-    equation: Any, operands: list[Array], slopes: list[Array | None]
+    equation: JaxprEqn, operands: list[Array], slopes: list[Array | None]
 ) -> tuple[list[Array], list[Array | None]]:
     """Results of an equation with slopes among its operands."""
     name = equation.primitive.name
@@ -279,7 +281,7 @@ def _with_slopes(
 
 
 def _by_smooth_form(
-    equation: Any, operands: list[Array], slopes: list[Array | None]
+    equation: JaxprEqn, operands: list[Array], slopes: list[Array | None]
 ) -> tuple[list[Array], list[Array | None]]:
     (result,) = _bind(equation, operands)
     floats = [
@@ -297,7 +299,7 @@ def _of_floats(equation: Any) -> bool:
     return any(some) and all(every)
 
 
-def _bind_smooth(equation: Any, operands: Sequence[Array]) -> list[Array]:
+def _bind_smooth(equation: JaxprEqn, operands: Sequence[Array]) -> list[Array]:
     """The equation on float64 operands."""
     primitive = equation.primitive
     parameters = dict(equation.params)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from sporax.runtime.ranks import ReverseModeNeeded, forward_mode_refused
 from sporax.runtime.state import frames
 
 Positions = tuple[int, ...]
+_Axes: TypeAlias = "int | tuple[_Axes, ...] | None"
 Position = int | tuple[int, ...] | None
 
 
@@ -360,25 +361,25 @@ def _is_tensor(value: object) -> bool:
     return isinstance(value, Tensor)
 
 
-def _tensors(results: Any) -> Any:
+def _tensors(results: object) -> Any:
     """`results` with Tensors in place of numbers, of which the members' are stacked as well."""
     return jax.tree.map(lambda leaf: leaf if _is_tensor(leaf) else Tensor(leaf), results, is_leaf=_is_tensor)
 
 
-def _over_cells(cells: Any, in_axes: Any, out_axes: Any) -> Callable[..., Any]:
+def _over_cells(cells: Any, in_axes: _Axes, out_axes: _Axes) -> Callable[..., Any]:
     """`vmap` over the Cells of a CellList: each runs its own member, as they may differ in more than their Parameters."""
 
-    def member(axes: Any, value: Any, number: int) -> Any:
+    def member(axes: _Axes, value: Any, number: int) -> Any:
         if isinstance(value, tuple | list):
             each = axes if isinstance(axes, tuple) else (axes,) * len(value)
             return tuple(member(axis, part, number) for axis, part in zip(each, value, strict=True))
-        return value if axes is None else wrap(jnp.take(value.array, number, axes))
+        return wrap(jnp.take(value.array, number, axes)) if isinstance(axes, int) else value
 
-    def stacked(axes: Any, results: Sequence[Any]) -> Any:
+    def stacked(axes: _Axes, results: Sequence[Any]) -> Any:
         if isinstance(results[0], tuple | list):
             each = axes if isinstance(axes, tuple) else (axes,) * len(results[0])
             return tuple(stacked(axis, parts) for axis, *parts in zip(each, *results, strict=True))
-        return results[0] if axes is None else wrap(jnp.stack([result.array for result in results], axes))
+        return wrap(jnp.stack([result.array for result in results], axes)) if isinstance(axes, int) else results[0]
 
     def over_members(*args: Any) -> Any:
         return stacked(out_axes, [_tensors(cell(*member(in_axes, args, place))) for place, cell in enumerate(cells)])
@@ -456,7 +457,7 @@ def _shaped(values: Any) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def _axes(what: str, axes: Any) -> Any:
+def _axes(what: str, axes: object) -> _Axes:
     """The axes, lists among them as tuples."""
     if isinstance(axes, tuple | list):
         return tuple(_axes(what, axis) for axis in axes)

@@ -193,8 +193,7 @@ def _split_dims(
     for size, old_units, new_units in zip(shape, old, new, strict=True):
         points, across = _split_points(old_units, new_units, sizes)
         misfits |= across
-        # The innermost piece is what no axis shards; it is missing where the axes divide the dimension to single
-        # elements.
+        # The innermost piece is what no axis shards; it is missing where the axes divide the dimension to single elements.
         edges = [1, *points, size] if size > (points[-1] if points else 0) else [1, *points]
         factored += [outer // inner for inner, outer in zip(edges, edges[1:], strict=False)] or [1]
         # One piece of size one for a dimension without elements to split, so that dimensions keep their numbers.
@@ -225,8 +224,7 @@ def _split_points(
     }
     if not across and all(outer % inner == 0 for inner, outer in zip(edges, edges[1:], strict=False)):
         return points, frozenset()
-    # No common refinement exists, for example sizes 2 and 3: units are then moved as the shared points allow, or
-    # gathered.
+    # No common refinement exists, for example sizes 2 and 3: units are then moved as the shared points allow, or gathered.
     return sorted(set(products[0]) & set(products[1])), frozenset({*across, *old, *new})
 
 

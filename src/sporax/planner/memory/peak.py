@@ -501,8 +501,7 @@ class _LiveRanges:
         """Results that cannot be written where they belong: their kernel reads the argument that is there."""
         for argument, result in self.replaced.items():
             handed_on = result in self.inputs
-            # The kernel that writes the new value still reads the old one, so the result waits in the heap and is
-            # copied.
+            # The kernel that writes the new value still reads the old one, so the result waits in the heap and is copied.
             if not handed_on and argument not in self.copied and self.begin[result] <= self.end[argument]:
                 yield LiveRange(result, self.begin[result], self.end[argument], Use.TRANSIENTS)
 

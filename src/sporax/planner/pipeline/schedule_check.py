@@ -62,8 +62,7 @@ def _check_complete(schedule: PipelineSchedule) -> None:
                 raise _error(schedule, f"{Task(stage, chunk, micro, TaskKind.FORWARD)} is missing")
             backward = have - {TaskKind.FORWARD}
             full, halves = {TaskKind.BACKWARD}, {TaskKind.BACKWARD_INPUT, TaskKind.BACKWARD_WEIGHT}
-            # Either one backward task or both halves: with one half alone gradients of inputs or of weights are
-            # missing.
+            # Either one backward task or both halves: with one half alone gradients of inputs or of weights are missing.
             if trains and backward not in (full, halves):
                 names = [Task(stage, chunk, micro, kind).text for kind in sorted(have, key=lambda kind: kind.value)]
                 raise _error(

@@ -148,8 +148,7 @@ class _Clock:
                     sources = schedule.waits_for(tasks[positions[stage]])
                     if all(source in self.end for source in sources):
                         arrived = max((self.end[source] for source in sources), default=0.0)
-                        # Before transfers: enough to choose the next event, and the link's own time must not be booked
-                        # yet.
+                        # Before transfers: enough to choose the next event, and the link's own time must not be booked yet.
                         ready.append((max(free[stage], arrived), stage, tasks[positions[stage]], sources))
             if not ready:
                 with_transfers(schedule)  # says which tasks wait for each other

@@ -184,8 +184,7 @@ def _cond(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> 
         # Each branch starts from what the earlier ones decided, so that all of them end at the same placements.
         plans.append(plan)
     decided = tuple(argument or SCALAR for argument in arguments)
-    # A later branch may have decided what earlier ones left open; then all are planned again with the same
-    # placements.
+    # A later branch may have decided what earlier ones left open; then all are planned again with the same placements.
     if any(plan.inputs[len(plan.inputs) - len(decided) :] != decided for plan in plans):
         plans = [plan_body(body, decided, outputs)[0] for body in operator.bodies]
     return OperatorPlan((), (SCALAR, *decided), tuple(plans[0].outputs), tuple(plans))

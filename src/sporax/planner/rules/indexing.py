@@ -83,8 +83,7 @@ def gather(operation: Operation) -> Rule:
         if dim in batching:
             operand.append(indices[batching[dim]])
             continue
-        # A dimension of size one that is pointed into is read whole in any case, but indices decide whether it is
-        # read.
+        # A dimension of size one that is pointed into is read whole in any case, but indices decide whether it is read.
         if extent == size and not (pointed and extent == 1):
             operand.append(draft.map(size))
         # Every rank looks up what it owns and gives zeros elsewhere; scales (powers of two) have no zero.

@@ -48,8 +48,7 @@ def svg(timelines: Sequence[tuple[str, Times]], width: int = 900) -> str:
         scale = (width - _LEFT - 10) / length
         parts.append(f'<text x="4" y="{top + 15}" font-weight="bold">{escape(title)}</text>')
         top += _TITLE
-        for stage in range(stages):
-            parts.append(f'<text x="4" y="{top + stage * _ROW + 17}">stage {stage}</text>')
+        parts += [f'<text x="4" y="{top + stage * _ROW + 17}">stage {stage}</text>' for stage in range(stages)]
         for task, (start, end) in times.items():
             parts.append(_box(task, _LEFT + (start - first) * scale, top + task.stage * _ROW, (end - start) * scale))
         top += stages * _ROW + 8

@@ -98,7 +98,7 @@ def _static(leaf: Any) -> tuple[type, Any]:
     return type(leaf), leaf
 
 
-def _hashable(value: Any) -> bool:
+def _hashable(value: object) -> bool:
     try:
         hash(value)
     except TypeError:
@@ -115,7 +115,7 @@ def inputs_of(signature: Signature, arrays: list[Any]) -> tuple[Any, Any]:
     return args, kwargs
 
 
-def _input_of(value: Any) -> Any:
+def _input_of(value: object) -> object:
     return value.values if isinstance(value, _FixedArray) else value
 
 

@@ -70,7 +70,7 @@ class _FirstReads(frames.Frame):
         return super().read(variable)
 
 
-def _is_shared(variable: Any) -> bool:
+def _is_shared(variable: object) -> bool:
     # Servers give all workers the same values; random streams are no Parameters.
     is_own = getattr(variable, "layerwise_parallel", True)
     return not is_own and not getattr(variable, "is_param_ps", False)

@@ -34,11 +34,11 @@ def _in_order(tree: object) -> object:
     return list(map(_in_order, tree)) if type(tree) is list else tree
 
 
-def flatten(tree: object, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
+def flatten(tree: object, is_leaf: Callable[[object], bool] | None = None) -> tuple[list[Any], Any]:
     """`jax.tree.flatten` that keeps the order of dicts; `jax.tree.unflatten` gives them back."""
     return jax.tree.flatten(_in_order(tree), is_leaf)
 
 
-def mapped(function: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+def mapped(function: Callable[[Any], object], tree: object, is_leaf: Callable[[object], bool] | None = None) -> Any:
     """`jax.tree.map` that keeps the order of dicts."""
     return jax.tree.map(function, _in_order(tree), is_leaf=is_leaf)

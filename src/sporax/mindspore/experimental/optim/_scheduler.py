@@ -284,9 +284,7 @@ class ReduceLROnPlateau(_Rates):
 
     def _is_better(self, current: jax.Array, best: jax.Array) -> jax.Array:
         sign = -1.0 if self.mode == "min" else 1.0
-        if self.threshold_mode == "rel":
-            # Relative to the best value, which may be negative.
-            bound = best * (1.0 + sign * self.threshold)
-        else:
-            bound = best + sign * self.threshold
+        # Relative to the best value, which may be negative, or absolute.
+        step = sign * self.threshold
+        bound = best * (1.0 + step) if self.threshold_mode == "rel" else best + step
         return current < bound if self.mode == "min" else current > bound

@@ -209,11 +209,8 @@ class Accuracy(ClassificationMetric, MeanMetric):
             SporaxValueError: their shapes do not fit each other or `eval_type`, or the number of classes changes.
         """
         y_pred, y = self._checked(inputs)
-        if self._type == "classification":
-            right = y_pred.argmax(axis=1) == y
-        else:
-            # A sample is right if all of its labels are.
-            right = (y_pred == y).all(axis=1)
+        # A sample with several labels is right if all of them are.
+        right = y_pred.argmax(axis=1) == y if self._type == "classification" else (y_pred == y).all(axis=1)
         self._sum += int(right.sum())
         self._total += right.size
 

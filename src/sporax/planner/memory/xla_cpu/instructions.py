@@ -583,8 +583,7 @@ class Instructions:
     def _moved(self, array: int, move: Move, shape: list[int], count: int, target: int | None = None) -> int:
         """The instructions of one move, which changes the local `shape`; the last of them writes `target`."""
         kind = move.kind
-        # The pieces of several slices interleave unless the dimension is the outermost one, so they are put in order
-        # first.
+        # The pieces of several slices interleave unless the dimension is the outermost one, so they are put in order first.
         crosswise = math.prod(shape[: max(move.source, move.target)]) > 1
         size = self.arrays[target].num_bytes if target is not None else self._resized(array, move, shape, count)
         result = self.like(array, size) if target is None else target

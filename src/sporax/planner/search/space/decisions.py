@@ -294,8 +294,7 @@ class _DecisionFinder:
             self.bundle_of[number] = followed
             self.nodes[followed].followers.append(number)
         for tensor in operator.results:
-            # New bundle: its result is smaller than its operands, partial, or given, so it may be worth another
-            # placement.
+            # New bundle: its result is smaller than its operands, partial, or given, so it may be worth another placement.
             if followed is None or self.reduction[number] or number in self.sums or tensor in self.fixed:
                 self._new_bundle(tensor, number)
             else:

@@ -37,8 +37,7 @@ INFINITE_COST = 1e17
 """Cost from which on a strategy is "not allowed", stored as ``inf``: contest files write 10**18, allowed costs stay far below."""
 
 
-# Not slotted: `cached_property` needs a `__dict__`. No `eq`: comparing arrays element by element is never what is
-# meant.
+# Not slotted: `cached_property` needs a `__dict__`. No `eq`: comparing arrays element by element is never what is meant.
 @dataclass(frozen=True, slots=False, eq=False)
 class CostGraph:
     """A pairwise choice problem with a memory limit. Build it with `CostGraph.build`.

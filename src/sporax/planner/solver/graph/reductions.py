@@ -114,8 +114,7 @@ class Reducer:
     def _left(self, rule: _Rule, node: int) -> Booleans | None:
         """What a rule leaves of a node's strategies; remembered for nodes whose costs, tables and memory are the same."""
         network = self.network
-        # Neighbours in the order of the links: equal layers have equal orders, and a different order only misses the
-        # cache.
+        # Neighbours in the order of the links: equal layers have equal orders, and a different order only misses the cache.
         costs, usages, tables = network.costs[node], network.memory[node].usages, network.links[node].values()
         key = rule, costs.tobytes(), usages.tobytes(), *map(ByIdentity, tables)
         # One look-up and not two: hashing these keys is a good part of the reduction's time. None is an answer, too.
@@ -174,8 +173,7 @@ class Reducer:
                 return None
             # Forbidden pairs: leaving p is free where p is forbidden, and going to q is not allowed where q is.
             forbidden = ~np.isfinite(table)
-            # Twice as much for p: where both are forbidden, the difference must count as free, and `_HUGE` of it is
-            # enough.
+            # Twice as much for p: where both are forbidden, the difference must count as free, and `_HUGE` of it is enough.
             minuend, subtrahend = np.where(forbidden, 2 * _HUGE, table).T, np.where(forbidden, _HUGE, table).T
             gains = np.empty((rows, rows))
             # In blocks, since all differences at once would be a large array.

@@ -276,8 +276,7 @@ def solve_exactly(
         excess = core.loads(choice) - core.room
         if (excess <= 0).all():
             return ExactOutcome(choice, bound, answer.finished and exact, active)
-        # An unfinished answer that breaks rows is no optimum of the relaxation: more rows would not be aimed at
-        # anything.
+        # An unfinished answer that breaks rows is no optimum of the relaxation: more rows would not be aimed at anything.
         if not answer.finished:
             break
         broken = peaks(excess / np.maximum(core.room, 1), _ROWS_AT_ONCE)

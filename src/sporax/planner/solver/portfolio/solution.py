@@ -70,8 +70,7 @@ def evaluate(graph: CostGraph, choices: Sequence[int]) -> Evaluation:
     for node, (choice, size) in enumerate(zip(picked, sizes, strict=True)):
         if not 0 <= choice < size:
             raise SporaxValueError.must(graph.name, f"the choice of node {node}", f"be from 0 to {size - 1}", choice)
-    # As Python lists: an index into a list is several times quicker than one into an array, and integers cannot
-    # overflow.
+    # As Python lists: an index into a list is several times quicker than one into an array, and integers cannot overflow.
     costs, usages = graph.costs.tolist(), graph.usages.tolist()
     terms = [costs[offset + choice] for offset, choice in zip(offsets, picked, strict=False)]
     for (first, second), table in zip(graph.edges.tolist(), graph.edge_tables.tolist(), strict=True):

@@ -269,9 +269,8 @@ class Distribution(Cell):
         SporaxValueError.raise_if(dist != kind, self.name, "dist", f"be '{kind}'", dist, show=repr)
         names = self.parameter_names
         others = list(args[: len(names)])
-        for name in names[len(others) :]:
-            # Parameters of the other distribution come first.
-            others.append(kwargs.pop(f"{name}_b", kwargs.pop(f"{name}1_b", None)))
+        # Parameters of the other distribution come first.
+        others += [kwargs.pop(f"{name}_b", kwargs.pop(f"{name}1_b", None)) for name in names[len(others) :]]
         checked = [
             ops.cast(self._check_value(value, f"{name}_b"), self.parameter_type)
             for name, value in zip(names, others, strict=True)
