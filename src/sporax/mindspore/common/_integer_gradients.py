@@ -14,17 +14,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from sporax.base import ByIdentity
 from sporax.ir import with_newer
 
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+
 Array = Any
-_Repeat = Callable[[ClosedJaxpr, ClosedJaxpr, list[Array]], list[Array]]
 """A jax.Array or a tracer."""
 
 _ALL = slice(None)
@@ -156,7 +157,7 @@ def chosen(flag: Array, first: Callable[[], object], second: Callable[[], object
     return jax.tree.unflatten(structures[0], results)
 
 
-def loop(run: _Repeat, test: ClosedJaxpr, body: ClosedJaxpr, start: list[Array]) -> list[Array]:
+def loop(run: Callable[..., list[Array]], test: ClosedJaxpr, body: ClosedJaxpr, start: list[Array]) -> list[Array]:
     """``run(test, body, start)``, which repeats the program `body` while `test` is true, and the slopes of the last state."""
     if not _slopes.of or all(find(array) is None for array in (*body.consts, *start)):
         return run(test, body, start)
