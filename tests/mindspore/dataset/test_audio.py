@@ -102,7 +102,7 @@ def test_dither_moves_all_samples_by_the_same_noise(density):
 
 
 def test_stripes_of_one_size_begin_anywhere():
-    spectra = ds.NumpySlicesDataset(np.ones((40, 3, 20), np.float32), "x", shuffle=False)
+    spectra = ds.NumpySlicesDataset(np.ones((80, 3, 20), np.float32), "x", shuffle=False)
     masked = [row[0].asnumpy() for row in spectra.map(audio.MaskAlongAxisIID(5, -1.0, 2))]
     stripes = [np.nonzero((rows == -1).all(0))[0].tolist() for rows in masked]
     assert all((rows == -1).sum() == len(stripe) * 3 for rows, stripe in zip(masked, stripes, strict=True))

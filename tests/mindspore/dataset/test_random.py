@@ -74,3 +74,20 @@ def test_functions_in_worker_processes_draw_the_same_with_a_seed():
         [float(row[0]) for row in noisy.create_tuple_iterator(num_epochs=1, output_numpy=True)] for _ in range(2)
     )
     assert first == second and len(set(first)) == 6
+
+
+def test_rows_do_not_depend_on_the_machine(monkeypatch, tmp_path):
+    # Ranks on machines with other numbers of cores read the same rows, and transform them likewise.
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("".join(f"{number}-{line}\n" for line in range(5)))
+    files = sorted(map(str, tmp_path.glob("*.txt")))
+    found = []
+    for cores in (1, 2, 64):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        ds.config.set_seed(3)
+        images = ds.NumpySlicesDataset(np.arange(20 * 48, dtype=np.uint8).reshape(20, 4, 4, 3), "x", shuffle=False)
+        flipped = [row[0].asnumpy().tolist() for row in images.map(vision.RandomHorizontalFlip())]
+        texts = [str(row[0]) for row in ds.TextFileDataset(files, shuffle=False)]
+        found.append((ds.config.get_num_parallel_workers(), flipped, texts))
+    assert found[0][0] == 8
+    assert found[1:] == found[:1] * 2

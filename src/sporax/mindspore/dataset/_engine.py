@@ -69,7 +69,7 @@ def choose_workers(dataset: Described) -> Workers:
     if processes <= 1:
         threads = max((step.num_parallel_workers or 0 for step in steps), default=0)
         # MindSpore's default number applies only where no user code runs, which need not be thread-safe.
-        default = 1 if any(step._runs_python for step in steps) else config.get_num_parallel_workers()
+        default = 1 if any(step._runs_python for step in steps) else config.num_threads()
         return Workers(threads or default, 0, ahead)
     if any(step.cache is not None for step in steps):
         raise SporaxValueError(

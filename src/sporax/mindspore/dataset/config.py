@@ -69,8 +69,7 @@ class _Settings:
     """The present settings; what each means is at its setter."""
 
     seed: int | None = field(default_factory=_inherited_seed)
-    # MindSpore's default of 8, unless there are fewer cores.
-    num_parallel_workers: int = min(8, os.cpu_count() or 1)
+    num_parallel_workers: int | None = None
     # Rows read ahead: MindSpore's size of a connector.
     prefetch_size: int = 16
     callback_timeout_seconds: int = 60
@@ -81,6 +80,8 @@ class _Settings:
 
 
 _settings = _Settings()
+
+_WORKERS = 8
 
 _MOST = "INT32_MAX(2147483647)]"
 
@@ -146,8 +147,13 @@ def set_num_parallel_workers(num: int) -> None:
 
 
 def get_num_parallel_workers() -> int:
-    """The default number of threads that prepare rows."""
-    return _settings.num_parallel_workers
+    """How many workers operations have that do not say it: 8 by default on any machine, as rows may depend on their number."""
+    return _settings.num_parallel_workers or _WORKERS
+
+
+def num_threads() -> int:
+    """How many threads prepare rows for such operations: by default no more than there are cores."""
+    return _settings.num_parallel_workers or min(_WORKERS, os.cpu_count() or 1)
 
 
 def set_prefetch_size(size: int) -> None:
