@@ -14,6 +14,7 @@ import atexit
 import os
 import socket
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import MemberDescriptorType
@@ -270,6 +271,11 @@ class carry_over:  # noqa: N801 - a context manager used like a verb
             (holder, array, np.asarray(array) if array.is_fully_addressable or array.is_fully_replicated else None)
             for holder, array in _held_arrays()
         ]
+        if lost := [getattr(holder, "name", "a Tensor") for holder, _, values in self._saved if values is None]:
+            warnings.warn(
+                f"For 'release', what is sharded over processes is lost: {len(lost)} values such as '{lost[0]}'. Save it before.",
+                stacklevel=2,
+            )
         for entry in self._saved:
             # An array that is alive when its backend goes would be a dangling buffer.
             del entry[0].raw

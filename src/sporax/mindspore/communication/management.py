@@ -98,7 +98,7 @@ def _join_parameter_servers() -> None:
 
 
 def release() -> None:
-    """Leave the job and forget all groups; all ranks must do so together.
+    """Leave the job and forget all groups; all ranks must do so together. What is sharded over processes is lost.
 
     Raises:
         SporaxRuntimeError: before `init`.
