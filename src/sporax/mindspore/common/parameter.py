@@ -145,7 +145,7 @@ class Parameter(Tensor):
             self.forget_initializer()
         frames.write(self, array)
 
-    def assign_array(self, array: jax.Array) -> None:
+    def _assign(self, array: jax.Array) -> None:
         """Write a new value. As in MindSpore, who reads the Parameter later differentiates by it, not by what was written."""
         fits = (
             array.shape == self.shape and array.dtype == self.array.dtype and jnp.issubdtype(array.dtype, jnp.inexact)
@@ -324,7 +324,7 @@ class Parameter(Tensor):
             )
         # Copied: the buffer of `data` belongs to another Tensor, and this one is given away.
         same = array.dtype == self.dtype.np_dtype
-        self.assign_array(copied(array) if same else jnp.array(array, dtype=self.dtype.np_dtype, copy=True))
+        self._assign(copied(array) if same else jnp.array(array, dtype=self.dtype.np_dtype, copy=True))
         return self
 
     def _check_dtype(self, value: Any) -> None:

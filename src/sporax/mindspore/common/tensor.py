@@ -379,7 +379,7 @@ class Tensor:
 
     def _put(self, index: Any, value: Any, is_view: bool) -> None:
         """Write to a part; where this Tensor is a view, also to the one that it was read from."""
-        getattr(self, "assign_array", self._replace)(_indexing.put(self.array, index, value))
+        self._assign(_indexing.put(self.array, index, value))
         if is_view and (part_of := frames.slot(self, "_part_of")) is not None:
             parent, is_read_again = part_of.parent()
             if parent is not None:
@@ -399,6 +399,8 @@ class Tensor:
         if self._initializer is not None:
             self.forget_initializer()
         self.raw = array
+
+    _assign = _replace  # Parameters also say by what they are differentiated then
 
 
 class _PartOf(NamedTuple):

@@ -187,7 +187,7 @@ def written(name: str, variable: Any, new: Tensor) -> Tensor:
     """
     check_type(name, "input_x", variable, "a Parameter", Parameter)
     # In place for the user: the Parameter's variable gets the new array.
-    variable.assign_array(new.array)
+    variable._assign(new.array)
     return new
 
 

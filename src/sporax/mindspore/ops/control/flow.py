@@ -334,7 +334,7 @@ def _assignment(name: str, how: str, doc: str) -> Callable[..., Any]:
         check_type(name, "variable", variable, "a Parameter", Parameter)
         # Composed: the write is a new value of a variable and no part of the kernel.
         new = _new_value(variable, value, how)
-        variable.assign_array(new.array)
+        variable._assign(new.array)
         # The derivative of a sum passes the result, but not later reads of the Parameter.
         return variable if how == "set" or frames.current_frame() is None else new
 
