@@ -165,8 +165,7 @@ class Draws(Iterator[int]):
         """The row's own."""
         if self._generator is None:
             words, row = self._own
-            # The row is the third counter word: draws of one row count the first two words up and never reach the next
-            # row's.
+            # The row is the third counter word: draws of one row count the first two words up and never reach the next row's.
             self._generator = np.random.Generator(np.random.Philox(key=words, counter=(0, 0, row, 0)))
         return self._generator
 

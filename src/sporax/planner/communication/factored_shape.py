@@ -125,8 +125,7 @@ def _movable_runs(
         # A run is named by its first axis, which is the outermost one of its steps.
         sizes = {run[0]: num_parts(mesh, run) for run in runs}
         split = _split_dims(shape, _by_unit(old, runs), _by_unit(new, runs), sizes)
-        # A run that would span several pieces of a dimension cannot move at once, so it is taken apart and the split
-        # repeated.
+        # A run that would span several pieces of a dimension cannot move at once, so it is taken apart and the split repeated.
         broken = [run for run in runs if len(run) > 1 and run[0] in split.misfits]
         if not broken:
             return runs, split

@@ -311,8 +311,7 @@ def combined_all_reduces(instructions: Sequence[Instruction]) -> list[list[int]]
             (
                 candidate
                 for candidate in candidates
-                # If the new reduction waited for a member, and the members for all of the group, the group could never
-                # start.
+                # If the new reduction waited for a member, and the members for all of the group, the group could never start.
                 if not waits & candidate.mask and len(candidate.members) < _MOST_COMBINED
             ),
             None,

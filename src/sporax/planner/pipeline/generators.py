@@ -84,8 +84,7 @@ def interleaved(num_stages: int, num_micro: int, num_chunks: int) -> PipelineSch
 
     stages = []
     for stage in range(num_stages):
-        # Two per stage behind it (forward there, backward back), and one group for every further chunk (Narayanan et
-        # al., 2.2).
+        # Two per stage behind it (forward there, backward back), and one group for every further chunk (Narayanan et al., 2.2).
         warmup = min((num_stages - stage - 1) * 2 + (num_chunks - 1) * num_stages, total)
         tasks = [task(stage, number, F) for number in range(warmup)]
         for number in range(total):

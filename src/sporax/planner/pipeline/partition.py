@@ -97,8 +97,7 @@ def partition(blocks: Sequence[Block], num_stages: int, num_micro: int, memory_b
         for first, (slowest, sent, starts) in best.items():
             for end in ends(stage, first):
                 more = blocks[end - 1].sent_bytes if end < count else 0.0
-                # Tuples compare in order: time first, then bytes, then the partition itself, so that the result is
-                # reproducible.
+                # Tuples compare in order: time first, then bytes, then the partition itself, so that the result is reproducible.
                 candidate = (max(slowest, time[end] - time[first]), sent + more, (*starts, first))
                 following[end] = min(candidate, following.get(end, candidate))
         best = following

@@ -82,8 +82,7 @@ class SemiAuto(Policy):
             return self._inputs(mark, specs)
         if mark.dims.follows or mark.get("follow", False):
             return [
-                # An operator that only reshapes could follow partial sums too, but MindSpore completes them at each
-                # operator.
+                # An operator that only reshapes could follow partial sums too, but MindSpore completes them at each operator.
                 placement.complete() if placement is not None and placement.partial else None
                 for placement in current
             ]

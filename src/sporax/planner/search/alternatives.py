@@ -212,8 +212,7 @@ class _Subspaces:
         for node, candidates in allowed.items():
             place = self.place[node]
             mine = costs[self.core.offsets[place] : self.core.offsets[place + 1]]
-            # A finite penalty: messages must stay numbers, and a decoded choice that pays it is above every bound of
-            # interest.
+            # A finite penalty: messages must stay numbers, and a decoded choice that pays it is above every bound of interest.
             mine[~self._among(node, candidates)] += self._prohibitive_cost
         return costs
 

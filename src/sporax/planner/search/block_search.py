@@ -100,8 +100,7 @@ def bound_of(costs: Sequence[Floats], repeats: Repeats, reached: float = np.inf)
         reached: what a known choice costs; a bound that comes up to it is the best.
     """
     reparametrization = _average_messages(costs, repeats)
-    # Valid for any messages: a bound is the sum of what is left at its least, and blocks with equal messages leave
-    # equal amounts.
+    # Valid for any messages: a bound is the sum of what is left at its least, and blocks with equal messages leave equal amounts.
     block = len(repeats.blocks) * _least(costs, repeats, reparametrization)
     return block + lower_bound(_surroundings(costs, repeats, reparametrization), reached - block)
 
@@ -143,8 +142,7 @@ def _average_messages(costs: Sequence[Floats], repeats: Repeats) -> _Reparametri
         here = np.mean([shares[one, other] for one, other in ends], axis=0)
         there = np.mean([shares[other, one] for one, other in ends], axis=0)
         if later:
-            # Between blocks nothing is left in the table: its least is moved to the first end, where it counts once per
-            # block.
+            # Between blocks nothing is left in the table: its least is moved to the first end, where it counts once per block.
             here = here + (table - here[:, None] - there).min()
         reparametrization.wires[first, second, later] = here, there
     for place, decision in repeats.shared:

@@ -70,8 +70,7 @@ def _top(name: str, x: Array, k: int, dim: int, largest: bool, index_dtype: Any)
     size = x.shape[where] if x.ndim else 1
     SporaxValueError.raise_if(not 0 <= k <= size, name, "k", f"be in [0, {size}], the size of dim {dim}", k)
     rows = jnp.moveaxis(jnp.atleast_1d(x), where, -1)
-    # XLA's `top_k` knows the largest only; the smallest come by sorting, since negation would overflow for the least
-    # integer.
+    # XLA's `top_k` knows the largest only; the smallest come by sorting, since negation would overflow for the least integer.
     if largest:
         values, index = jax.lax.top_k(rows, int(k))
     else:

@@ -127,8 +127,7 @@ class _DecisionFinder:
         self.heavy: dict[int, int] = {}
         self.bundle_of: dict[int, int] = {}
         inputs = [argument.tensor for argument in graph.inputs]
-        # Results that replace an argument (updated variables): the argument's placement is the one that must be met at
-        # the end.
+        # Results that replace an argument (updated variables): the argument's placement is the one that must be met at the end.
         self.replaced = {
             self.origin[graph.outputs[output]]: inputs[argument]
             for output, argument in graph.aliases

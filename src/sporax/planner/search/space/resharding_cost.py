@@ -188,8 +188,7 @@ class _DirectRoute:
     def _walk(self) -> None:
         """Moves until the shardings are the target's and no parts are left."""
         while self.dims != [*self.target.dims] or self.parts:
-            # In this order: slicing sends nothing and makes later moves smaller; gathering makes them larger, so it
-            # comes last.
+            # In this order: slicing sends nothing and makes later moves smaller; gathering makes them larger, so it comes last.
             moved = self._slice() or self._scatter() or self._trade() or self._reduce() or self._gather()
             assert moved, "whatever is missing can be sliced once all else is in its place"
 

@@ -75,8 +75,7 @@ class Core:
         memory = [network.memory[node] for node in nodes]
         counts = np.array([len(m) for m in memory], dtype=np.int64)
         sizes = np.array([len(network.costs[node]) for node in nodes], dtype=np.int64)
-        # A piece has one usage per strategy of its node, so pieces of different nodes have different lengths in
-        # `flat_usages`.
+        # A piece has one usage per strategy of its node, so pieces of different nodes have different lengths in `flat_usages`.
         per_piece = np.repeat(sizes, counts)
         pieces = [piece for piece in memory if len(piece)]
         return cls(

@@ -68,8 +68,7 @@ class MessagePassing:
             weight = 1.0 / max(before, len(link) - before, 1)
             tables, which, firsts, target = None, none, none, none
             if link[ahead]:
-                # Tables of all neighbours ahead side by side, so that a pass needs one array operation per node and not
-                # per edge.
+                # Tables of all neighbours ahead side by side, so that a pass needs one array operation per node and not per edge.
                 tables = np.concatenate([self._heard(w, table) for w, table in link[ahead]], axis=1)
                 counts = np.array([table.shape[1] for _, table in link[ahead]], dtype=np.int64)
                 which, firsts = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts) - counts
@@ -97,8 +96,7 @@ class MessagePassing:
         offsets = self.core.offsets.tolist()
         if self._impossible:
             return np.inf, np.inf
-        # inf would make messages inf - inf; barred strategies are therefore kept out of the tables (`_heard`) and
-        # barred here.
+        # inf would make messages inf - inf; barred strategies are therefore kept out of the tables (`_heard`) and barred here.
         costs = np.where(self._barred, np.inf, costs)
         for backward in (False, True):
             bound = 0.0
@@ -133,8 +131,7 @@ class MessagePassing:
             incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
             own = self.marginals[visit.node] * visit.weight
             for place, (other, _) in enumerate(self.core.links[visit.node]):
-                # Towards nodes that come earlier the last pass has sent a share of the belief, which is no longer the
-                # node's.
+                # Towards nodes that come earlier the last pass has sent a share of the belief, which is no longer the node's.
                 shares[visit.node, other] = incoming[place] - own if other < visit.node else incoming[place]
         return shares
 
