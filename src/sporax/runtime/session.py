@@ -163,7 +163,7 @@ class Session:
         servers: this worker's connection to parameter servers; None in other jobs.
         version: grows whenever configuration changes that a trace may depend on.
         job: number of ranks and own rank, as the parallel context sees them.
-        acts_for: for how many ranks the only process of a job acts; the parallel context knows it.
+        acts_for: for how many ranks all processes of the job act; the parallel context knows it.
         by_rank: whether each rank runs a step of its own batch; the parallel context knows it.
         sharded_over: over how many devices steps of the global view are sharded, 1 elsewhere; the parallel context knows it.
         told_size: the number of ranks that the script has been told; None before.

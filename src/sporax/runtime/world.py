@@ -67,10 +67,8 @@ def has_reduce_scatter() -> bool:
 
 
 def num_ranks_here() -> int:
-    """How many ranks this process acts for: where it is the only one, as many as the parallel mode makes of its devices."""
-    world = SESSION.world
-    alone = world is not None and world.size == 1 and not dry_run.active()
-    return SESSION.acts_for() if alone else 1
+    """How many ranks this process acts for: as many as the parallel mode makes of its devices."""
+    return 1 if SESSION.world is None or dry_run.active() else max(SESSION.acts_for() // SESSION.world.size, 1)
 
 
 def num_feeders() -> int:

@@ -48,6 +48,10 @@ def test_offload_changes_no_value(check_in_turn):
     check_in_turn("offload.py")
 
 
+def test_processes_act_for_a_rank_on_each_of_their_devices(check_ranks, tmp_path):
+    check_ranks("ranks_with_devices.py", 2, tmp_path, local_devices=4, seconds=280)
+
+
 def test_split_positions_are_inclusive():
     assert parallel_config.ids_by_position(6, [2, 4]) == [1024, 1024, 1024, 1025, 1025, 1026]
     assert parallel_config.ids_by_position(2, [7]) == [1024, 1024]

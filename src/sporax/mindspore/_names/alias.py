@@ -82,12 +82,12 @@ def add_hint(error: BaseException, frames: TracebackType | None) -> None:
         frames: its frames, from the script's first one on.
     """
     world = sys.modules.get("sporax.runtime.world")  # loaded where a script has used anything
-    ranks = 1 if world is None else world.num_ranks_here()
+    ranks, processes = (1, 1) if world is None else (world.num_ranks_here(), world.num_feeders())
     if isinstance(error, SporaxValueError) and "shape" in str(error) and ranks > 1:
         error.add_note(
             f"This process acts for {ranks} ranks: outside of a training step a network takes the batch of all "
             "of them, and shapes that are written for one rank's batch do not fit. Take sizes from the input (`x.shape[0]`), or "
-            f"start a process for each rank: `sporax run --worker_num {ranks}`."
+            f"start a process for each rank: `sporax run --worker_num {ranks * processes}`."
         )
     if not isinstance(error, TypeError):
         return

@@ -48,7 +48,7 @@ class RankParts:
 
     def __init__(self, name: str, values: Sequence[Any]) -> None:
         self._name = name
-        self._devices = joint_arrays.all_devices()
+        self._devices = joint_arrays.own_devices()
         # Also where the user's function is no Cell, whose programs check it.
         context.check_step()
         leaves, tree = jax.tree.flatten(list(values), is_leaf=_is_tensor)
@@ -105,8 +105,9 @@ class RankParts:
         is_number = bool(jnp.issubdtype(array.dtype, jnp.inexact)) and array.size == 1
         if is_number and (array.ndim == 0 or self._rows != 1):
             wide = array.astype(jnp.promote_types(array.dtype, jnp.float32))
-            total = between_ranks.collectives.run(between_ranks.collectives.AllReduce(groups.find(None)), wide)
-            return (total / len(self._devices)).astype(array.dtype)
+            everyone = groups.find(None)
+            total = between_ranks.collectives.run(between_ranks.collectives.AllReduce(everyone), wide)
+            return (total / everyone.size).astype(array.dtype)
         if not local_ranks.is_own(array) and not local_ranks.differs(array):
             return array
         if array.ndim and array.shape[0] == self._rows:

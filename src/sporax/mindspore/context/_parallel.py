@@ -98,16 +98,16 @@ def ranks_of_process() -> int:
     """For how many ranks of the job this process counts, whatever the mode: one for each of its devices."""
     if SESSION.world is None or world.num_feeders() == 1:
         return num_devices()
-    return 1 if dry_run.active() else jax.local_device_count()
+    return 1 if dry_run.active() else max(num_devices() // jax.process_count(), 1)
 
 
 def _runs_by_rank() -> bool:
     """Whether each rank runs a step of its own batch."""
-    return parallel_mode() == ParallelMode.DATA_PARALLEL
+    return parallel_mode() in (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL)
 
 
 def _num_ranks_here() -> int:
-    """For how many ranks the only process of a job acts when it runs a step: in data parallelism one for each device.
+    """For how many ranks the processes of a job act when they run a step: by rank one for each device.
 
     In the global view, as where all steps are planned, a step is one program of all devices: ranks have no parts of their own.
     """
@@ -124,8 +124,7 @@ SESSION.acts_for, SESSION.by_rank, SESSION.sharded_over = _num_ranks_here, _runs
 
 def starts_from_first_rank() -> bool:
     """Whether training begins with rank 0's values on all ranks, by the present settings."""
-    by_rank = parallel_mode() in (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL)
-    return by_rank and _settings.current.config.parameter_broadcast and world.has_other_processes()
+    return _runs_by_rank() and _settings.current.config.parameter_broadcast and world.has_other_processes()
 
 
 def snapshot() -> ParallelConfig:
@@ -206,7 +205,7 @@ def changed(config: ParallelConfig, **settings: Any) -> ParallelConfig:
 def _resolved(context: _Context) -> ParallelConfig:
     num_ranks, rank = SESSION.job
     config = context.config
-    devices = num_devices() if config.in_global_view else max(num_ranks, world.num_ranks_here())
+    devices = num_devices() if config.in_global_view else num_ranks * world.num_ranks_here()
     job: dict[str, Any] = {"device_num": devices, "global_rank": rank}
     missing = {name: value for name, value in job.items() if name not in context.specified}
     missing["has_reduce_scatter"] = world.has_reduce_scatter()

@@ -166,7 +166,7 @@ def check_step() -> None:
         _check_devices_by_rank(config)
     elif config.device_num == 1 and not gives_device_num():
         note_not_joined(f"'parallel_mode' {config.parallel_mode}")
-    check_supported(config, max(world_size(), min(here, jax.local_device_count())))
+    check_supported(config, world_size() * min(here, jax.local_device_count()))
 
 
 def _check_devices_by_rank(config: ParallelConfig) -> None:
@@ -176,11 +176,6 @@ def _check_devices_by_rank(config: ParallelConfig) -> None:
         SporaxRuntimeError: see there.
     """
     own, mode = jax.local_device_count(), config.parallel_mode
-    if jax.process_count() > 1 and own > 1:
-        raise SporaxRuntimeError(
-            f"For 'parallel_mode' {mode}, each process of a job must have one device, but this one has {own}. Start a process "
-            "for each device (`sporax run --worker_num`), or one process with all of them."
-        )
     if jax.process_count() > 1 or own == 1 or dry_run.active():
         return
     if gives_device_num() and (mode == ParallelMode.DATA_PARALLEL or config.device_num == 1):
@@ -191,14 +186,7 @@ def _check_devices_by_rank(config: ParallelConfig) -> None:
                 stacklevel=2,
             )
         return
-    if note_not_joined(f"'parallel_mode' {mode}"):
-        return
-    # Its layers are sharded by the rank's number, and one process has one number.
-    if mode == ParallelMode.HYBRID_PARALLEL:
-        raise SporaxRuntimeError(
-            f"For 'parallel_mode' {mode}, each rank must be a process, but this process has {own} devices: start "
-            f"`sporax run --worker_num {own}`, or set device_num=1."
-        )
+    note_not_joined(f"'parallel_mode' {mode}")
 
 
 def shards_compiled_steps() -> bool:

@@ -211,15 +211,19 @@ def _bounded(where: str, name: str, value: Any, low: int, high: int) -> int:
 
 
 class SharesOfAll(tuple[int, int]):
-    """(num_shards, 0) where this process counts for all ranks: in data parallelism it reads the share of each
-    (`_nodes.all_ranks`), in other modes all rows as one shard. The mode counts in which reading starts.
+    """(num_shards, the first shard_id) where this process counts for several ranks: in data parallelism it reads the share of
+    each (`_all_ranks`), in other modes the rows of all of them as one shard. The mode counts in which reading starts.
+
+    Attributes:
+        own: for how many ranks it counts.
     """
 
-    __slots__ = ()
+    own = 1
 
     def of_rank(self, rank: int) -> tuple[int, int]:
-        """(num_shards, shard_id) of a pass that reads for a rank."""
-        return (self[0], rank) if SESSION.by_rank() else (1, 0)
+        """(num_shards, shard_id) of a pass that reads for a rank, the first of which is 0 here."""
+        count, first = self
+        return (count, first + rank) if SESSION.by_rank() else (count // self.own, first // self.own)
 
 
 def parallel_context() -> Any:
@@ -233,7 +237,7 @@ def shards(where: str, num_shards: object, shard_id: object) -> tuple[int, int] 
     """(num_shards, shard_id), or None when the dataset is not sharded.
 
     Where there are as many shards as `get_group_size()` says, a process that counts for several ranks reads the rows of all of
-    them: the only process of a job as `SharesOfAll`, one of several as one shard.
+    them (`SharesOfAll`).
     """
     if num_shards is None and shard_id is None:
         return None
@@ -251,11 +255,11 @@ def shards(where: str, num_shards: object, shard_id: object) -> tuple[int, int] 
     if shard >= count:
         raise in_words(SporaxValueError, where, "shard_id should be less than num_shards.", shard)
     own = context.ranks_of_process()
-    if count == own > 1 and not shard:
-        return SharesOfAll((count, shard))
-    # Of several processes each reads for all of its devices.
-    shared = own > 1 and count == own * context.world_size() and shard % own == 0
-    return (count // own, shard // own) if shared else (count, shard)
+    if own == 1 or count != own * context.world_size() or shard % own:
+        return count, shard
+    shares = SharesOfAll((count, shard))
+    shares.own = own
+    return shares
 
 
 def batch_sampler(where: str, batch_sampler: object, collate_fn: object, others: Sequence[object]) -> None:

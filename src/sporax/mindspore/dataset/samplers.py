@@ -104,7 +104,7 @@ class BuiltinSampler:
     @property
     def num_shares(self) -> int:
         """How many ranks' shares this process reads by it, where it acts for all ranks; 0 for its own."""
-        return self.shards[0] if isinstance(self.shards, SharesOfAll) else 0
+        return self.shards.own if isinstance(self.shards, SharesOfAll) else 0
 
     def get_num_samples(self) -> int | None:
         # The least cap counts, wherever it is in the chain.
@@ -466,8 +466,14 @@ class Sampler(BuiltinSampler):
         """See BuiltinSampler; the attributes of the user's object say it."""
         found = {name.strip("_"): value for name, value in getattr(self._object(), "__dict__", {}).items()}
         counts, ranks = ({found[name] for name in names & found.keys()} for names in (_COUNTS, _RANKS))
-        own = parallel_context().ranks_of_process()
-        return own if own > 1 and counts == {own} and ranks == {0} else 0
+        own, size = self._ranks()
+        return own if own > 1 and counts == {size} and len(ranks) == 1 and not next(iter(ranks)) % own else 0
+
+    @staticmethod
+    def _ranks() -> tuple[int, int]:
+        """For how many ranks this process acts, and how many there are."""
+        own: int = parallel_context().ranks_of_process()
+        return own, own * parallel_context().world_size()
 
     def _object(self) -> object:
         """The user's object."""
@@ -481,11 +487,11 @@ class Sampler(BuiltinSampler):
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         count = self.num_shares if SESSION.by_rank() else 0
         if not count:
-            rows, ranks = self._order_of_rank(num_rows, run), parallel_context().ranks_of_process()
-            if SESSION.by_rank() and ranks > 1 and len(rows) == -(-num_rows // ranks):
+            rows, (own, ranks) = self._order_of_rank(num_rows, run), self._ranks()
+            if SESSION.by_rank() and own > 1 and len(rows) == -(-num_rows // ranks):
                 warnings.warn(
                     f"For '{type(self._object()).__name__}', {len(rows)} of {num_rows} rows are read, as by one rank, but this "
-                    f"process acts for {ranks} ranks: keep attributes 'rank' and 'num_replicas' that '__iter__' reads, or start "
+                    f"process acts for {own} ranks: keep attributes 'rank' and 'num_replicas' that '__iter__' reads, or start "
                     f"`sporax run --worker_num {ranks}`.",
                     stacklevel=2,
                 )
@@ -506,7 +512,7 @@ class Sampler(BuiltinSampler):
         own = copy.copy(self._object())
         for name, value in vars(own).copy().items():
             if name.strip("_") in _RANKS:
-                setattr(own, name, rank)
+                setattr(own, name, value + rank)
             elif isinstance(value, _STATE):
                 setattr(own, name, copy.deepcopy(value))
         return self._with(own)

@@ -211,8 +211,8 @@ def sharding_of(target: Parameter) -> NamedSharding | None:
 
 def _placed(array: jax.Array, target: Parameter) -> jax.Array:
     values = jnp.reshape(array, target.shape).astype(target.dtype.np_dtype)
-    # A placed Parameter keeps its sharding; a lazy one is placed later.
-    return values if target.has_init else jax.device_put(values, target.raw.sharding)
+    # A placed Parameter keeps its sharding; a lazy one is placed later, and one that no step has had where JAX likes.
+    return jax.device_put(values, target.raw.sharding) if not target.has_init and target.raw.committed else values
 
 
 def _listed(items: list[str], separator: str = ", ") -> str:

@@ -187,12 +187,13 @@ def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:
         return array
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         return lax.complex(from_root(axis, array.real, root), from_root(axis, array.imag, root))
-    if world.num_ranks_here() > 1:
-        # One program of all ranks cannot know its own place.
-        return gather(axis, array[None])[root]
     # Bits are sent as unsigned integers: adding zeros to them changes nothing, also for NaN and -0.
     bits = array.astype(jnp.uint8) if array.dtype == jnp.bool_ else lax.bitcast_convert_type(array, _bits(array.dtype))
-    bits = bits if axis.position == root else jnp.zeros_like(bits)
+    # One program of several ranks is told its position: `lax.axis_index`, which takes nothing, could be computed before it runs.
+    if world.num_ranks_here() > 1:
+        bits = jnp.where(swap(axis, jnp.arange(axis.count))[0] == root, bits, 0)
+    elif axis.position != root:
+        bits = jnp.zeros_like(bits)
     total = reduce(axis, bits, "sum")
     return total.astype(jnp.bool_) if array.dtype == jnp.bool_ else lax.bitcast_convert_type(total, array.dtype)
 

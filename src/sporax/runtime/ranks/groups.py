@@ -53,9 +53,9 @@ class Group:
 
 
 def this_rank() -> int:
-    """This process's rank; 0 before `init`."""
+    """This process's rank, the first of those that it acts for; 0 before `init`."""
     world = distributed.world()
-    return 0 if world is None else world.rank
+    return 0 if world is None else world.rank * distributed.num_ranks_here()
 
 
 def find(name: str | None, what: str = "group") -> Group:
@@ -67,7 +67,7 @@ def find(name: str | None, what: str = "group") -> Group:
     """
     if name is None or name in WORLD_GROUPS:
         world = distributed.world()
-        size = distributed.num_ranks_here() if world is None or world.size == 1 else world.size
+        size = distributed.num_ranks_here() * (1 if world is None else world.size)
         return Group(name or WORLD_GROUPS[0], tuple(range(size)))
     if not isinstance(name, str):
         raise SporaxTypeError(f"For '{what}', 'group' must be a string, but got {type(name).__name__}.")

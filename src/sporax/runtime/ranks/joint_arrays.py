@@ -2,8 +2,9 @@
 
 An array of this process is *local*: it lives on this rank's device alone. A program in which ranks exchange data runs on
 *joint* arrays: one `jax.Array` over the devices of all its ranks, of which every process holds (and can see) its own
-copy only. Copies may differ from rank to rank; nothing but a collective makes them equal. That is why a joint array
-claims to be replicated: shape and dtype are those of the local array, 0-d included, and nothing has to be reshaped.
+copies only, one for each rank that it acts for. Copies may differ from rank to rank; nothing but a collective makes them equal.
+That is why a joint array claims to be replicated: shape and dtype are those of the local array, 0-d included, and nothing has to
+be reshaped.
 
 JAX starts programs without waiting for the end of those before, and on CPUs two that do not depend on each other may run at
 the same time. Two joint ones must not: their messages would mix. So each takes a number from the one before (`zero`).
@@ -57,12 +58,21 @@ def all_devices() -> Devices:
     here = distributed.num_ranks_here()
     if here == 1:
         return world.devices
-    own: Devices = tuple(jax.local_devices())
-    if here > len(own):
+    of_processes = [
+        [device for device in jax.devices() if device.process_index == process] for process in range(world.size)
+    ]
+    fewest = min(map(len, of_processes))
+    if here > fewest:
         raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', 'device_num' is {here}, but this process has {len(own)} devices."
+            f"For 'set_auto_parallel_context', 'device_num' is {here * world.size}, but a process has {fewest} devices."
         )
-    return own[:here]
+    return tuple(device for own in of_processes for device in own[:here])
+
+
+def own_devices(devices: Devices | None = None) -> Devices:
+    """Those of `devices`, of all ranks if None, that are of ranks that this process acts for."""
+    devices = all_devices() if devices is None else devices
+    return tuple(device for device in devices if device.process_index == jax.process_index())
 
 
 @cache
@@ -79,13 +89,17 @@ def _sharding(devices: Devices, on_host: bool = False) -> NamedSharding:
 def to_joint(array: jax.Array, devices: Devices) -> jax.Array:
     """The joint form of a local array, over `devices`, one of which is this rank's. In a dry run it stays as it is.
 
-    A process that acts for all ranks gives each of them the array; one that has a copy for each stays as it is.
+    A process that acts for several ranks gives each of them the array; one that has a copy for each stays as it is.
     """
     if dry_run.active():
         return array
     if distributed.num_ranks_here() > 1:
-        is_joint = isinstance(array, jax.Array) and array.sharding.device_set == set(devices)
-        return array if is_joint and array.is_fully_replicated else jax.device_put(array, _sharding(devices))
+        own = own_devices(devices)
+        has_copies = (
+            isinstance(array, jax.Array) and array.sharding.device_set == set(own) and array.is_fully_replicated
+        )
+        copies = array if has_copies else jax.device_put(array, _sharding(own))
+        return copies if own == devices else of_shards(copies, _sharding(devices))
     # `device_put` would leave a JAX array as it is, but takes as long as all the rest of this.
     here = jax.device_put(array) if isinstance(array, np.ndarray) else array
     return jax.make_array_from_single_device_arrays(
@@ -94,8 +108,19 @@ def to_joint(array: jax.Array, devices: Devices) -> jax.Array:
 
 
 def to_local(array: jax.Array) -> jax.Array:
-    """This rank's copy of a joint array; a process that acts for all ranks has the copies of all."""
-    return array if distributed.num_ranks_here() > 1 else array.addressable_data(0)
+    """This rank's copy of a joint array; a process that acts for several ranks has the copies of these."""
+    if distributed.num_ranks_here() == 1:
+        return array.addressable_data(0)
+    if array.is_fully_addressable:
+        return array
+    return of_shards(array, _sharding(own_devices(tuple(mesh_of(array).devices.flat))))
+
+
+def of_shards(array: jax.Array, sharding: NamedSharding) -> jax.Array:
+    """The shards that this process has of an array as an array of their shape, whatever they are parts of."""
+    shards = {shard.device: shard.data for shard in array.addressable_shards}
+    pieces = [shards[device] for device in sharding.mesh.devices.flat if device in shards]
+    return jax.make_array_from_single_device_arrays(pieces[0].shape, sharding, pieces)
 
 
 def replicated(array: jax.Array) -> jax.Array:
@@ -186,9 +211,9 @@ def zero(devices: Devices) -> jax.Array:
     """The last input of every joint program; see `collective_order`. Ready when the joint program before has ended."""
     turn = SESSION.turn
     if turn.zero is not None and turn.devices != devices:
-        still_there = set(turn.devices) <= set(all_devices())  # not after `release` and a new `init`
+        still_there = set(turn.devices) <= set(jax.devices())  # not after `release` and a new `init`
         # This rank's copy is ready when the program before has ended here, which is all that the order needs.
-        turn.zero = to_joint(to_local(turn.zero), devices) if still_there else None
+        turn.zero = to_joint(turn.zero.addressable_data(0), devices) if still_there else None
     if turn.zero is None:
         turn.zero = to_joint(jnp.zeros((), jnp.int32), devices)
     turn.devices = devices

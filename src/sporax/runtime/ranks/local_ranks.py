@@ -34,7 +34,7 @@ from sporax.base.lazy_members import dataclass
 from sporax.lowering import passes
 from sporax.runtime import world
 from sporax.runtime.process.dry_run import say
-from sporax.runtime.ranks import exchanges, joint_arrays
+from sporax.runtime.ranks import exchanges, groups, joint_arrays
 from sporax.runtime.ranks.collective_order import AXIS
 from sporax.runtime.session import SESSION, assigned
 from sporax.runtime.state import frames
@@ -113,7 +113,7 @@ def refuse(what: str) -> None:
     if count > 1:
         raise SporaxRuntimeError(
             f"For '{what}', each rank must be a process, but this process acts for {count} ranks, which run one program: "
-            f"{_START} {count}`."
+            f"{_START} {count * jax.process_count()}`."
         )
 
 
@@ -135,14 +135,14 @@ def divided(name: str, arrays: Sequence[Any]) -> tuple[bool, ...]:
         raise SporaxRuntimeError(
             f"For '{name}', the batch must be divisible by the {count} ranks that this process acts for, one on each device, but "
             f"it has {rows} rows. Drop the remainder (`batch(n, drop_remainder=True)`), or set 'device_num'. Where the "
-            f"script's own sampler reads one rank's share, {_START} {count}`."
+            f"script's own sampler reads one rank's share, {_START} {count * jax.process_count()}`."
         )
     for number, array in enumerate(arrays):
         if array.ndim and array.size != 1 and array.shape[0] != rows and not is_own(array):
             raise SporaxRuntimeError(
                 f"For '{name}', an input must have a row for each of the {rows} samples, or one element, to be divided between "
                 f"the {count} ranks that this process acts for, but input {number} has shape {tuple(array.shape)}. Keep it as "
-                f"an attribute of the network, or {_START} {count}`."
+                f"an attribute of the network, or {_START} {count * jax.process_count()}`."
             )
     _tell(count, rows)
     return tuple(bool(array.ndim) and array.shape[0] == rows and not is_own(array) for array in arrays)
@@ -161,8 +161,9 @@ def part_shape(array: Any) -> tuple[int, ...]:
 
 def parts(array: Any, devices: joint_arrays.Devices) -> jax.Array:
     """The rows of an array divided between the ranks, as a joint array."""
-    by_rows = jax.device_put(array, NamedSharding(joint_arrays.mesh(devices), PartitionSpec(AXIS)))
-    return _of_shards(by_rows, NamedSharding(joint_arrays.mesh(devices), PartitionSpec()))
+    own = joint_arrays.mesh(joint_arrays.own_devices(devices))
+    by_rows = jax.device_put(array, NamedSharding(own, PartitionSpec(AXIS)))
+    return joint_arrays.of_shards(by_rows, NamedSharding(joint_arrays.mesh(devices), PartitionSpec()))
 
 
 def is_own(array: Any) -> bool:
@@ -180,12 +181,13 @@ def positions_of_own(arrays: Sequence[Any]) -> tuple[int, ...]:
 
 def own(array: jax.Array) -> jax.Array:
     """A joint array that differs from rank to rank, as it is outside of a step."""
-    return _of_shards(array, NamedSharding(_own_mesh(tuple(joint_arrays.mesh_of(array).devices.flat)), PartitionSpec()))
+    devices = joint_arrays.own_devices(tuple(joint_arrays.mesh_of(array).devices.flat))
+    return joint_arrays.of_shards(array, NamedSharding(_own_mesh(devices), PartitionSpec()))
 
 
 def rows_together(array: jax.Array) -> jax.Array:
-    """The rows of all ranks, of an array that differs from rank to rank; whole on every device."""
-    devices = joint_arrays.all_devices()
+    """The rows of all ranks of this process, of an array that differs from rank to rank; whole on every device."""
+    devices = joint_arrays.own_devices()
     shards = {shard.device: shard.data for shard in array.addressable_shards}
     shape = (array.shape[0] * len(devices), *array.shape[1:])
     by_rows = NamedSharding(joint_arrays.mesh(devices), PartitionSpec(AXIS))
@@ -205,13 +207,6 @@ def differs(array: jax.Array) -> bool:
 @cache
 def _own_mesh(devices: joint_arrays.Devices) -> Mesh:
     return Mesh(np.array(devices), (_OWN,), axis_types=(AxisType.Auto,))
-
-
-def _of_shards(array: jax.Array, sharding: NamedSharding) -> jax.Array:
-    # Shards come in the order of the devices, whatever they are parts of.
-    shards = {shard.device: shard.data for shard in array.addressable_shards}
-    pieces = [shards[device] for device in sharding.mesh.devices.flat]
-    return jax.make_array_from_single_device_arrays(pieces[0].shape, sharding, pieces)
 
 
 class JointReads(frames.Frame):
@@ -262,7 +257,7 @@ def _settled(array: Any) -> Any:
     sharding = getattr(array, "sharding", None)
     if not isinstance(sharding, NamedSharding) or sharding.mesh.axis_names not in ((AXIS,), (_OWN,)):
         return array
-    devices = joint_arrays.all_devices() if world.num_ranks_here() > 1 else ()
+    devices = joint_arrays.own_devices() if world.num_ranks_here() > 1 else ()
     if sharding.device_set == set(devices) or not sharding.is_fully_addressable:
         return array
     first = array.addressable_data(0)
@@ -291,28 +286,33 @@ class Parts:
     def own_results(self, arrays: Sequence[jax.Array]) -> list[jax.Array]:
         """The results of the program, as they are outside of it."""
         return [
-            own(array) if leaves is Leaves.OWN else array for array, leaves in zip(arrays, self.results, strict=True)
+            own(array) if leaves is Leaves.OWN else joint_arrays.to_local(array)
+            for array, leaves in zip(arrays, self.results, strict=True)
         ]
 
     def program(self, program: Callable[..., Any]) -> Callable[..., Any]:
         """``(written, read, inputs) -> (written, results)`` of one rank, as part of the program of all."""
-        axis = exchanges.Axis(world.num_ranks_here(), tuple(range(world.num_ranks_here())), 0)
+        count, first = world.num_ranks_here(), groups.this_rank()
+        size = groups.find(None).size
+        everyone, here = (exchanges.Axis(size, tuple(ranks), 0) for ranks in (range(size), range(first, first + count)))
 
         def of_rank(*arguments: Any) -> Any:
             with inside():
                 written, results = program(*arguments)
-            return written, [_leaving(axis, result, how) for result, how in zip(results, self.results, strict=True)]
+            return written, [
+                _leaving(everyone, here, result, how) for result, how in zip(results, self.results, strict=True)
+            ]
 
         of_rank.__name__ = of_rank.__qualname__ = program.__name__
         return of_rank
 
 
-def _leaving(axis: exchanges.Axis, result: jax.Array, how: Leaves) -> jax.Array:
+def _leaving(everyone: exchanges.Axis, here: exchanges.Axis, result: jax.Array, how: Leaves) -> jax.Array:
     if how is Leaves.MEAN:
         # A sum of halves may overflow where their mean does not.
         wide = result.astype(jnp.promote_types(result.dtype, jnp.float32))
-        return (exchanges.reduce(axis, wide, "sum") / axis.count).astype(result.dtype)
-    return exchanges.gather(axis, result) if how is Leaves.ROWS else result
+        return (exchanges.reduce(everyone, wide, "sum") / everyone.count).astype(result.dtype)
+    return exchanges.gather(here, result) if how is Leaves.ROWS else result
 
 
 def parts_of(name: str, discovery: Traced, inputs: tuple[bool, ...], arrays: Sequence[Any]) -> Parts:

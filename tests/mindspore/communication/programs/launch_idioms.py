@@ -52,8 +52,7 @@ IDIOMS = {
     "data before the mode": f"init(); {COUNT}; rows = shares(n, rank); {SET} device_num=n)",
     "tensors first": f"ms.Tensor(1.0) + 1; init(); {COUNT}; {SET} device_num=n)",
 }
-# In data parallelism a process of several has one device.
-MODES = ("data_parallel", "semi_auto_parallel") if PROCESSES == 1 else ("semi_auto_parallel",)
+MODES = ("data_parallel", "semi_auto_parallel", "hybrid_parallel")
 X = np.arange(128, dtype=np.float32).reshape(16, 8) / 64
 LOSS = float(((X @ np.ones((8, 8), np.float32)) ** 2).mean())
 
@@ -80,9 +79,9 @@ def check(name, mode):
     assert (n, rank) == (RANKS, process * RANKS // PROCESSES), (n, rank)
     assert get_group_size() == n
     assert context.get_auto_parallel_context("device_num") == n or PLANS
-    # The process reads the rows of all its ranks; in data parallelism `batch` counts those of one.
+    # The process reads the rows of all its ranks; by rank `batch` counts those of one.
     rows = names.get("rows") or shares(n, rank)
-    size = 16 // n if mode == "data_parallel" else 16 // PROCESSES
+    size = 16 // PROCESSES if mode == "semi_auto_parallel" else 16 // n
     assert rows.get_dataset_size() == size
     ((batch,),) = rows.batch(size).create_tuple_iterator(num_epochs=1)
     assert batch.shape == (16 // PROCESSES, 8)
@@ -90,7 +89,8 @@ def check(name, mode):
     loss = float(nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 0.0))(batch))
     if not PLANS:
         assert abs(loss - LOSS) < 1e-5 * LOSS
-        assert len(net.w.array.sharding.device_set) == RANKS
+        # By rank the process has the copies of the ranks that it acts for.
+        assert len(net.w.array.sharding.device_set) == (RANKS if mode == "semi_auto_parallel" else RANKS // PROCESSES)
 
 
 def main():

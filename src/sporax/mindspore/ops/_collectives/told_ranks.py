@@ -27,7 +27,10 @@ def rank_in(members: Group) -> int:
     if _before_init(members):
         return from_environ("RANK_ID", 0)
     # Groups of the script's own are of processes.
-    return members.position() * (context.ranks_of_process() if members.name in groups.WORLD_GROUPS else 1)
+    if members.name not in groups.WORLD_GROUPS:
+        return members.position()
+    world = distributed.world()
+    return 0 if world is None else world.rank * context.ranks_of_process()
 
 
 def size_of(members: Group) -> int:
