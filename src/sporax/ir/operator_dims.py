@@ -116,6 +116,10 @@ def numbered(rank: int, undivided: Collection[int] = (), letter: str = "d") -> N
     return tuple(f"{letter}{dim}{'!' if dim in undivided else ''}" for dim in range(rank))
 
 
+PART = "<"
+"""Ends the name of a dimension that numbers shard along the first of the axes of another one, whose name is before it."""
+
+
 def is_undivided(name: str) -> bool:
     """Whether a dimension of this name is never sharded."""
     return name.endswith("!")

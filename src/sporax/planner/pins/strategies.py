@@ -24,7 +24,17 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.layout import Layout, Strategy, strategy_text
 from sporax.ir.marks import OperatorMark
 from sporax.ir.operation import Shape, TensorSpec
-from sporax.ir.operator_dims import Dims, Names, NumSlices, Shapes, StrategyEntry, is_undivided, lookup_axis, numbered
+from sporax.ir.operator_dims import (
+    PART,
+    Dims,
+    Names,
+    NumSlices,
+    Shapes,
+    StrategyEntry,
+    is_undivided,
+    lookup_axis,
+    numbered,
+)
 from sporax.ir.placement import Axes, Placement, num_parts
 
 
@@ -234,7 +244,9 @@ def device_matrix_of(mark: OperatorMark, specs: Sequence[TensorSpec], num_device
     shapes = [spec.shape for spec in specs]
     dims = dims_of(mark, shapes)
     counts = _slice_counts(mark, _entries(mark, dims, shapes), num_devices)
-    matrix = [counts.get(name, 1) for name in _order(dims, _entries(mark, dims, shapes))]
+    order = _order(dims, _entries(mark, dims, shapes))
+    # The first factor of most dimensions is one, which is no axis.
+    matrix = [number for name in order for number in _factors(counts, name)[_factors(counts, name)[0] == 1 :]]
     # What the strategy leaves over repeats the computation.
     rest = num_devices // math.prod(matrix)
     return (rest, *matrix) if _repeats_left(mark, dims, counts) else (*matrix, rest)
@@ -243,13 +255,24 @@ def device_matrix_of(mark: OperatorMark, specs: Sequence[TensorSpec], num_device
 def _from_numbers(mark: OperatorMark, dims: Dims, entries: Sequence[StrategyEntry], mesh: DeviceMatrix) -> Named:
     counts = _slice_counts(mark, entries, mesh.num_devices)
     order = _order(dims, entries)
-    axes = _spread(mark.where, [counts.get(name, 1) for name in order], mesh, _repeats_left(mark, dims, counts))
-    return dict(zip(order, axes, strict=True))
+    factors = [number for name in order for number in _factors(counts, name)]
+    axes = _spread(mark.where, factors, mesh, _repeats_left(mark, dims, counts))
+    named: dict[str, Axes] = {}
+    for name, first, rest in zip(order, axes[::2], axes[1::2], strict=True):
+        named |= {name: first + rest, name + PART: first}
+    return named
+
+
+def _factors(counts: Mapping[str, int], name: str) -> tuple[int, int]:
+    """The slices of a dimension as a product: those of another one that shares the first axes, and how often they are divided."""
+    first = counts.get(name + PART, 1)
+    return first, counts.get(name, 1) // first
 
 
 def _order(dims: Dims, entries: Sequence[StrategyEntry]) -> list[str]:
     """The named dimensions in the order in which they take axes."""
-    return [*dict.fromkeys((*dims.order, *(name for entry in entries for name in entry.names)))]
+    names = (*dims.order, *(name for entry in entries for name in entry.names))
+    return [*dict.fromkeys(name for name in names if not name.endswith(PART))]
 
 
 def _slice_counts(mark: OperatorMark, entries: Sequence[StrategyEntry], num_devices: int) -> dict[str, int]:

@@ -5,8 +5,8 @@ Method: every layout becomes (batch, length, heads, size), every description of 
 softmax in float32 computes the result together with its maxima and sums; XLA leaves out what a step does not use. A query
 that may look at no key gives zeros.
 
-Dimensions: batch, heads and the query's length are sharded; keys are whole along theirs. A strategy may leave heads of keys and
-values whole where it shards those of queries (grouped and multi-query attention). Masks that stand for a form (`sparse_mode` 2 to
+Dimensions: batch, heads and the query's length are sharded; keys are whole along theirs. A strategy may shard heads of keys and
+values into less slices than those of queries (grouped and multi-query attention), or leave them whole. Masks that stand for a form (`sparse_mode` 2 to
 4) are whole.
 
 Reference: Dao et al., "FlashAttention", 2022; the masks' modes are those of MindSpore's documentation.
@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.ir import Layout as DeviceLayout, Shape
-from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
+from sporax.ir.operator_dims import PART, Call, Dims, Names, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import Tensor, dtypes, seed as seeds, wrap
 from sporax.mindspore.ops._core import PRIMITIVES, Array, Primitive, check, export, operator, taking, with_signature
 
@@ -111,11 +111,12 @@ class AttentionDims:
         return Dims(inputs, tuple(entries[: len(entries) - drawn]), leader=0, batch=batch)
 
     def _of_keys(self, call: Call, query: Names) -> Names:
-        """Keys and values are whole along their length: each query needs all of them. So may their heads be."""
+        """Keys and values are whole along their length: each query needs all of them. Less slices of heads are repeated."""
         numbers = [entry for entry in (call.in_strategy or ())[:3] if isinstance(entry, tuple)]
         heads = [entry[query.index("n")] for entry in numbers if len(entry) == len(query)]
-        undivided = {"s": "k!", "n": "m!"} if heads[1:] == [1, 1] or _has_own_heads(call, query) else {"s": "k!"}
-        return tuple(undivided.get(name, name) for name in query)
+        are_less = len(heads) == 3 and heads[0] > heads[1] == heads[2] and heads[0] % heads[1] == 0
+        of_heads = "n" + PART if are_less else "m!" if _has_own_heads(call, query) else "n"
+        return tuple({"s": "k!", "n": of_heads}.get(name, name) for name in query)
 
     def _of_scores(self, rank: int) -> Names:
         """Batch, heads, queries, keys; the last ones; or three, which mean different things."""
