@@ -51,13 +51,13 @@ class FileSampler(BuiltinSampler):
     """Order and shards of rows that come from files.
 
     A shard is a run of neighbouring rows: rank r of S reads ceil(n / S) rows from row r * ceil(n / S) on, wrapping to
-    the beginning. Shuffling rearranges the rows of a rank; FILES rearranges the files before they are split into shards.
+    the beginning; or files r, r + S, … Shuffling rearranges the rows of a rank, and the files before they are split into shards.
 
     Args:
         shuffle: a Shuffle.
         shards: (number of ranks, this rank), or None.
         num_samples: at most this many rows.
-        own_files: the files are one rank's share already.
+        own_files: a shard is whole files; without `shards` these are all.
         workers: among how many the files are dealt out; `config.get_num_parallel_workers()` if None.
     """
 
@@ -79,29 +79,36 @@ class FileSampler(BuiltinSampler):
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         """`labels` are the numbers of the files the rows come from."""
         order = self._own_rows(num_rows, run, labels)
-        limited = self.shuffle is Shuffle.GLOBAL and self.num_samples is not None
-        # What is shuffled row by row does not depend on the number of workers, unless that decides which rows are read.
-        if labels is not None and (limited or self.shuffle is not Shuffle.GLOBAL):
+        if labels is not None:
             order = _taken_in_turn(order, labels[order], self._workers)
         if self.shuffle is not Shuffle.GLOBAL:
             return order
-        if limited:
-            # MindSpore shuffles the rows that it has read, which are the first ones.
-            order = order[: self.num_samples]
+        # MindSpore shuffles the rows that it has read, which are the first ones.
+        order = order[: self.num_samples]
         num_files = 1 if labels is None or not num_rows else int(labels[-1]) + 1
         per_file = -(-num_rows // (1 if self.shards is None else self.shards[0])) // num_files
         buffer = min(_FILES_IN_BUFFER * per_file or _BUFFER, _BUFFER)
         return order[buffer_order(len(order), buffer, run.seed, run.index)]
 
+    def _files(self, labels: NDArray[Any], run: Pass) -> NDArray[Any]:
+        """The files that are read, in the order that is drawn."""
+        # Shards begin with the seed 1, so all ranks agree on the order before it is split.
+        seed, step = (run.seed, run.step) if self.shards is None else (1, 1)
+        rows = np.bincount(labels)
+        files = shuffled(len(rows), seed, run.index, step=step)
+        if self.shards is None or not self.own_files:
+            return files
+        # Of files of unequal sizes a rank keeps those of the first pass, since all passes must have equally many rows.
+        dealt = files if (rows == rows[0]).all() else shuffled(len(rows), seed, 0, step=step)
+        return files[np.isin(files, dealt[self.shards[1] :: self.shards[0]])]
+
     def _own_rows(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         """The rows of this rank, file after file, the files in the order that is drawn."""
         order = np.arange(num_rows)
         if self._draws and labels is not None and num_rows:
-            # Shards begin with the seed 1, so all ranks agree on the order before it is split.
-            seed, step = (run.seed, run.step) if self.shards is None else (1, 1)
-            files = shuffled(int(labels[-1]) + 1, seed, run.index, step=step)
+            files = self._files(labels, run)
             order = np.concatenate([np.flatnonzero(labels == file) for file in files])
-        if self.shards is not None and num_rows:
+        if self.shards is not None and num_rows and not self.own_files:
             count, rank = self.shards.of_rank(run.rank) if isinstance(self.shards, SharesOfAll) else self.shards
             # Rounded up: the last shards wrap, so that all ranks take equally many steps.
             share = -(-num_rows // count)

@@ -72,7 +72,9 @@ class TFRecordDataset(FileDataset):
         # One process that reads for all ranks has all files.
         own_files = shards is not None and not equal and not isinstance(shards, check.SharesOfAll)
         if shards is not None and own_files:
-            paths, shards = _own_files(paths, *shards), None
+            dealt = _own_files(paths, *shards)
+            if shuffle is False:  # the same in each pass
+                paths, shards = dealt, None
         columns = _columns_of(where, paths, described, chosen, packed)
         count, rank = shards or (None, None)
         sampling = {

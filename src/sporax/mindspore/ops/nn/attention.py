@@ -6,8 +6,8 @@ softmax in float32 computes the result together with its maxima and sums; XLA le
 that may look at no key gives zeros.
 
 Dimensions: batch, heads and the query's length are sharded; keys are whole along theirs. A strategy may shard heads of keys and
-values into less slices than those of queries (grouped and multi-query attention), or leave them whole. Masks that stand for a form (`sparse_mode` 2 to
-4) are whole.
+values into less slices than those of queries (grouped and multi-query attention), or leave them whole. Masks that stand for a
+form (`sparse_mode` 2 to 4) are whole.
 
 Reference: Dao et al., "FlashAttention", 2022; the masks' modes are those of MindSpore's documentation.
 """
