@@ -97,6 +97,7 @@ class OperatorDims:
         takes_out_strategy: whether a strategy may shard its result too, as ``out_strategy``.
         follows: without a strategy it takes its inputs as they come.
         unsharded: without a strategy every rank runs it on whole tensors.
+        lenient: so it does with unequal shardings of its inputs.
     """
 
     names: NamedDims | None = None
@@ -105,6 +106,7 @@ class OperatorDims:
     takes_out_strategy: bool = False
     follows: bool = False
     unsharded: bool = False
+    lenient: bool = False
 
 
 UNSTATED = OperatorDims()

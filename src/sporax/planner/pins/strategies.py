@@ -285,10 +285,28 @@ def _slice_counts(mark: OperatorMark, entries: Sequence[StrategyEntry], num_devi
     numbers: tuple[tuple[int, ...], ...] = strategy  # type: ignore[assignment]  # checked just above
     Strategy(numbers).check(where, [entry.sizes for entry in entries], num_devices)
     counts: dict[str, int] = {}
+    if mark.dims.lenient and _are_unequal(entries, numbers):
+        warnings.warn(
+            f"For '{where}', tensors should have equal shardings, but the strategy is {strategy}: as in MindSpore, which has no "
+            "rule for this operator, they are whole on every device.",
+            stacklevel=2,
+        )
+        return counts
     for position, (entry, slices) in enumerate(zip(entries, numbers, strict=True)):
         for dim, (name, size, parts) in enumerate(zip(entry.names, entry.sizes, slices, strict=True)):
             _check_slices(where, strategy, (position, dim), name, parts, size, counts)
     return counts
+
+
+def _are_unequal(entries: Sequence[StrategyEntry], numbers: Sequence[tuple[int, ...]]) -> bool:
+    """Whether tensors are sharded differently along a dimension they share."""
+    known = {
+        (name, parts)
+        for entry, slices in zip(entries, numbers, strict=True)
+        for name, size, parts in zip(entry.names, entry.sizes, slices, strict=True)
+        if size > 1
+    }
+    return len(known) > len({name for name, _ in known})
 
 
 def _check_slices(

@@ -19,6 +19,24 @@ def test_assignments_change_the_parameter(weight):
     np.testing.assert_array_equal(weight.asnumpy(), [5, 5])
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("assign", "expected"), [(ops.assign, [4, 5]), (ops.assign_add, [5, 7]), (ops.AssignSub(), [-3, -3])]
+)
+def test_tensors_are_assigned_to_as_in_mindspore(assign, expected, compiled):
+    def step(x, value):
+        local = x * 1
+        return assign(local, value), local
+
+    x, value = ms.Tensor([1.0, 2.0]), ms.Tensor([4, 5])
+    results = (ms.jit(step) if compiled else step)(x, value)
+    assert [result.asnumpy().tolist() for result in results] == [expected] * 2
+    assert x.asnumpy().tolist() == [1, 2]
+    assign(x, value)
+    assert x.asnumpy().tolist() == expected
+    assert x.dtype == ms.float32
+
+
 def test_the_dtype_stays(weight):
     ops.assign(weight, ms.Tensor([7, 8]))
     assert weight.dtype == ms.float32
@@ -38,8 +56,8 @@ def test_a_value_assigned_stays_usable(weight):
 
 
 def test_arguments_that_do_not_fit_are_refused(weight):
-    with pytest.raises(TypeError, match="For 'AssignAdd', 'variable' must be a Parameter, but got Tensor"):
-        ops.assign_add(ms.Tensor([1.0]), 1)
+    with pytest.raises(TypeError, match="For 'AssignAdd', 'variable' must be a Parameter or a Tensor, but got list"):
+        ops.assign_add([1.0], 1)
     with pytest.raises(ValueError, match=r"one shape, but got \(2,\) and \(3,\)"):
         ops.assign(weight, ms.Tensor([1.0, 2.0, 3.0]))
 

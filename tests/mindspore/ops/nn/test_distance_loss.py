@@ -6,7 +6,7 @@ from operator_cases import case, check, numbers
 from scipy.special import expit, log_softmax, xlogy
 
 import sporax.mindspore as ms
-from sporax.mindspore import Tensor, mint, ops
+from sporax.mindspore import Tensor, mint, nn, ops
 
 A, B = numbers(3, 4), numbers(3, 4, seed=1)
 P, Q = numbers(3, 4, low=0.1, high=0.9), numbers(3, 4, seed=1, low=0.1, high=0.9)
@@ -70,6 +70,44 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
+
+
+class Between(nn.Cell):
+    def __init__(self, operator):
+        super().__init__()
+        self.operator, self.product = operator, ops.Mul().shard(((2, 4), (2, 4)))
+
+    def construct(self, *inputs):
+        return self.operator(*(self.product(x, x) for x in inputs))
+
+
+LENIENT = {
+    "SmoothL1Loss": lambda: ops.SmoothL1Loss(0.7),
+    "SmoothL1Loss mean": lambda: ops.SmoothL1Loss(1.0, "mean"),
+    "SoftMarginLoss": lambda: ops.SoftMarginLoss("none"),
+    "Fmax": ops.Fmax,
+}
+
+
+@pytest.mark.parametrize("name", LENIENT)
+@pytest.mark.parametrize("strategy", [((8, 1), (4, 1)), ((2, 4), (4, 2)), ((1, 1), (8, 1))])
+def test_unequal_shardings_of_operators_that_mindspore_has_no_rule_for(name, strategy, eight_devices):
+    """MindSpore takes any strategy of them and leaves the tensors whole; those of equal shardings are sharded here."""
+    rng = np.random.default_rng(3)
+    inputs = [Tensor(rng.normal(size=(8, 8)).astype(np.float32)) for _ in range(2)]
+    expected = Between(LENIENT[name]())(*inputs)
+    gradients = ms.grad(Between(LENIENT[name]()), (0, 1))(*inputs)
+    eight_devices()
+    net = Between(LENIENT[name]().shard(strategy))
+    with pytest.warns(UserWarning, match="tensors should have equal shardings"):
+        result = net(*inputs)
+    np.testing.assert_allclose(result.asnumpy(), expected.asnumpy(), rtol=1e-6)
+    with pytest.warns(UserWarning, match="tensors should have equal shardings"):
+        found = ms.jit(lambda *x: ms.grad(net, (0, 1))(*x))(*inputs)
+    for mine, theirs in zip(found, gradients, strict=True):
+        np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-5, atol=1e-7)
+    with pytest.raises(RuntimeError, match="tensors must have equal shardings"):
+        Between(ops.Add().shard(strategy))(*inputs)
 
 
 def alignments(logits, labels):

@@ -28,10 +28,17 @@ Stated = str | NamedDims | OperatorDims | None
 """What may be stated of an operator."""
 
 
-def stated(dims: Stated) -> OperatorDims:
+_WITHOUT_RULE = frozenset(
+    "_mint_l1_loss _mint_mse_loss BCEWithLogitsLoss BinaryCrossEntropy Cross Fmax Fmin Heaviside Lcm LogicalXor "
+    "MultilabelMarginLoss SmoothL1Loss SoftMarginLoss".split()
+)
+"""Operators of equally large inputs whose strategies MindSpore ignores."""
+
+
+def stated(name: str, dims: Stated) -> OperatorDims:
     """What an operator states, in its only form."""
     if dims is None:
-        return UNSTATED
+        return OperatorDims(lenient=True) if name in _WITHOUT_RULE else UNSTATED
     if isinstance(dims, str):
         return OperatorDims(Written(tuple(tuple(text.split()) for text in dims.split(","))))
     return dims if isinstance(dims, OperatorDims) else OperatorDims(dims)

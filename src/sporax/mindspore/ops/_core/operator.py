@@ -506,7 +506,7 @@ def operator(
     def register(kernel: Callable[..., Any]) -> Operator[Any]:
         class_name, constructor = _parse(primitive or "")
         result = (Composition if composed else form)(class_name or kernel.__name__, kernel)
-        result.dims = stated(dims)
+        result.dims = stated(result.name, dims)
         OPERATORS[result.name] = result
         name = kernel.__name__ if function is None else function
         if name:

@@ -20,7 +20,6 @@ import numpy as np
 
 from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore.common import _integer_gradients
-from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 from sporax.mindspore.ops._core import PRIMITIVES, Array, Operand, check, export, operator, promote
 from sporax.runtime.state import frames, trace_constants
@@ -331,7 +330,7 @@ def _new_value(variable: Array, value: Operand, how: str) -> Array:
 
 def _assignment(name: str, how: str, doc: str) -> Callable[..., Any]:
     def assign(variable: Any, value: Any) -> Any:
-        check_type(name, "variable", variable, "a Parameter", Parameter)
+        check_type(name, "variable", variable, "a Parameter or a Tensor", Tensor)
         # Composed: the write is a new value of a variable and no part of the kernel.
         new = _new_value(variable, value, how)
         variable._assign(new.array)
@@ -342,9 +341,9 @@ def _assignment(name: str, how: str, doc: str) -> Callable[..., Any]:
     return assign
 
 
-assign = _assignment("Assign", "set", "Give a Parameter a new value; returns the Parameter.")
-assign_add = _assignment("AssignAdd", "add", "Add to a Parameter in place; returns the Parameter.")
-assign_sub = _assignment("AssignSub", "sub", "Subtract from a Parameter in place; returns the Parameter.")
+assign = _assignment("Assign", "set", "Give a Parameter or a Tensor a new value; returns it.")
+assign_add = _assignment("AssignAdd", "add", "Add to a Parameter or a Tensor in place; returns it.")
+assign_sub = _assignment("AssignSub", "sub", "Subtract from a Parameter or a Tensor in place; returns it.")
 
 for _name, _function in (("assign", assign), ("assign_add", assign_add), ("assign_sub", assign_sub)):
     _function.__name__ = _name
