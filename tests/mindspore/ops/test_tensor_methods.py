@@ -26,6 +26,24 @@ def test_shapes_and_types():
     np.testing.assert_array_equal(choice.asnumpy(), np.choose([[0, 1, 5], [1, 0, -2]], [X, -X], mode="clip"))
 
 
+def test_two_numbers_exchange_dims_outside_of_compiled_code():
+    x, images = Tensor(X), np.arange(12.0, dtype=np.float32).reshape(2, 3, 2)
+    for dims in ((0, 1), (1, 0), (-2, -1)):
+        np.testing.assert_array_equal(x.transpose(*dims).asnumpy(), X.T)
+    np.testing.assert_array_equal(x.transpose(0, 0).asnumpy(), X)
+    np.testing.assert_array_equal(x.transpose((0, 1)).asnumpy(), X)
+    np.testing.assert_array_equal(Tensor(images).transpose(0, -1).asnumpy(), images.swapaxes(0, 2))
+    with pytest.raises(ValueError, match="in range"):
+        x.transpose(0, 2)
+    # Graph mode takes two numbers for a permutation, and exchanges dims by name.
+    np.testing.assert_array_equal(ms.jit(lambda x: x.transpose(0, 1))(x).asnumpy(), X)
+    for form in (lambda x: x.transpose(dim0=0, dim1=1), lambda x: x.transpose(0, dim1=1)):
+        np.testing.assert_array_equal(form(x).asnumpy(), X.T)
+        np.testing.assert_array_equal(ms.jit(form)(x).asnumpy(), X.T)
+    step = ms.value_and_grad(lambda x: (x.transpose(0, 1) * Tensor(X.T)).sum())
+    np.testing.assert_array_equal(step(x)[1].asnumpy(), X)
+
+
 def test_forms_of_operators():
     x = Tensor(X.T + np.eye(3, 2, dtype=np.float32))
     packed, tau = x.geqrf()

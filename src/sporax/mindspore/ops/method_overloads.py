@@ -71,6 +71,11 @@ def _is_int(*args: object, **_: object) -> bool:
     return bool(args) and isinstance(args[0], int) and not isinstance(args[0], bool)
 
 
+def _are_two_dims(*args: object, **kwargs: object) -> bool:
+    # ``x.transpose(0, 1)`` exchanges two dims; in code that is compiled it is a permutation, which leaves a matrix as it is.
+    return len(args) == 2 and _is_int(*args) and _is_int(*args[1:]) and not frames.compiling()
+
+
 # Same function, other names.
 _RENAMED = """
     all any mean prod: dim=axis keepdim=keep_dims
@@ -199,6 +204,7 @@ _overload("select", "dim index", _renamed("select", {"dim": "condition", "index"
 _overload("split", "split_size dim", _split)
 _overload("take", "indices axis mode", _take, lambda *args, **_: len(args) > 1)
 _overload("permute", "dims", _permute)
+_overload("transpose", "dim0 dim1", MINT["transpose"], _are_two_dims)
 _overload("add", "alpha", _scaled("add"))
 _overload("sub", "alpha", _scaled("sub"))
 _overload("subtract", "alpha", _scaled("sub"))
