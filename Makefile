@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-changed test-newest test-cluster quick soak lint types contracts docs site check bench clean
+.PHONY: help demo test test-all test-changed test-newest test-cluster quick soak golden lint types contracts docs site check bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -64,6 +64,10 @@ test-cluster: $(BIN)/.ready ## Build a Kubernetes control plane (once, 10 minute
 	tools/build_control_plane.sh $(CONTROL_PLANE)
 	tools/build_definition_checker.sh $(CONTROL_PLANE)
 	SPORAX_KUBE_ASSETS=$(CONTROL_PLANE)/bin $(BIN)/python -m pytest -n 0 -m cluster tests/k8s
+
+golden: $(BIN)/.ready ## Write the texts of compiled steps again, after a change that is meant to change collectives
+	$(BIN)/python -m pytest -n 0 --renew tests/corpus/test_compiled_steps.py
+	git diff --stat tests/corpus/compiled_steps
 
 lint: $(BIN)/.ready ## Style and formatting
 	$(BIN)/ruff check .

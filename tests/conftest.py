@@ -78,6 +78,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--costs", action="store_true", help="show CPU seconds by folder, compare them with tests/cpu_budget.json"
     )
+    parser.addoption("--renew", action="store_true", help="write texts of compiled steps again (`make golden`)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
