@@ -35,7 +35,6 @@ LATE: dict[tuple[str, str], tuple[int, str]] = {
         "numpy output needs neither JAX nor, before the first row, the engine",
     ),
     ("mindspore.dataset._json", "mindspore.dataset"): (1, "sources are found by their names in the package"),
-    ("mindspore.nn.cell", "mindspore.ops"): (1, "what is imported is built on this module"),
     ("mindspore.nn.wrap", "mindspore.nn"): (1, "the other half of the package is built on this module"),
     ("mindspore.train.callback._resumable", "mindspore.train.checkpoint.orbax_store.OrbaxStore"): (
         1,

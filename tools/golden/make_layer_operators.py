@@ -55,7 +55,8 @@ ReflectionPad1d(1) ; ReflectionPad2d(1) ; ReflectionPad3d(1) ; ReplicationPad1d(
 ReplicationPad3d(1) ; ZeroPad2d(1) ; ConstantPad1d(1,0.) ; ConstantPad2d(1,0.) ; ConstantPad3d(1,0.) ;
 ExponentialDecayLR(0.1,0.9,4) ; CosineDecayLR(0.01,0.1,4) ; PolynomialDecayLR(0.1,0.01,4,2.0) ; WarmUpLR(0.1,4) ;
 NaturalExpDecayLR(0.1,0.9,4) ; InverseDecayLR(0.1,0.9,4) ; Jvp(nn.Dense(3,4)) ; Vjp(nn.Dense(3,4)) ; LossBase() ;
-Lamb([ms.Parameter(tensor)],0.1)
+Lamb([ms.Parameter(tensor)],0.1) ; BiDense(2,3,4) ; AdaMax([ms.Parameter(tensor)]) ; LRN() ;
+TripletMarginWithDistanceLoss()
 """
 
 

@@ -4,9 +4,10 @@ A script may set the parallel mode, or call `init`, after it has made a training
 before would be wrong without a word, so it keeps nothing: compiled steps depend on the settings themselves.
 
 Scripts also read settings of a layer and set strategies on its operators, ``net.dense.reshape.shard(…)``; here a layer may be a
-single operator. So plain arguments of the constructor are attributes by their names, and operators those of
-`layer_operators.txt`, recorded with MindSpore 2.10 (`tools/golden/make_layer_operators.py`). Such an operator takes no part in
-the layer, and says so when something is set on it, unless it only moves or reshapes: then it follows its input anyway.
+single operator. So plain arguments of the constructor are attributes by their names, what MindSpore's layers make of them is in
+`_DERIVED`, and operators are those of `layer_operators.txt`, recorded with MindSpore 2.10
+(`tools/golden/make_layer_operators.py`). Such an operator takes no part in the layer, and says so when something is set on it,
+unless it only moves or reshapes: then it follows its input anyway.
 """
 
 from __future__ import annotations
@@ -26,6 +27,15 @@ from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive
 MADE_WITH = "_made_with"
 _PLAIN = (bool, int, float, str, tuple, list, type(None), DType)
 _FOLLOWING = frozenset("Cast Concat DType ExpandDims Reshape Shape Slice Split Squeeze Stack Tile Transpose".split())
+_DERIVED: dict[str, Callable[[Any], object]] = {
+    "Conv2dBnAct.has_act": lambda layer: layer.activation is not None,
+    "DenseBnAct.has_act": lambda layer: layer.activation is not None,
+    "GLU.dim": lambda layer: layer.axis,
+    "Linear.has_bias": lambda layer: layer.bias is not None,
+    "MultiheadAttention.head_dim": lambda layer: layer.embed_dim // layer.num_heads,
+    "SequentialCell.cell_list": list,
+}
+"""What MindSpore's layers make of their arguments, by layer and attribute."""
 
 
 def late_setting(name: str, present: Callable[[], Any], doc: str) -> Any:
@@ -62,6 +72,8 @@ def find(layer: Any, name: str) -> Any:
     """
     classes = [kind.__name__ for kind in type(layer).__mro__ if kind.__module__.startswith("sporax.")]
     for kind in classes:
+        if derived := _DERIVED.get(f"{kind}.{name}"):
+            return derived(layer)
         if primitive := _operators().get(kind, {}).get(name):
             made = _made(primitive)
             if primitive not in _FOLLOWING:
@@ -120,4 +132,6 @@ def _operators() -> dict[str, dict[str, str]]:
     """Operators by layer and attribute."""
     lines = (Path(__file__).parent / "layer_operators.txt").read_text().splitlines()
     entries = (line.split() for line in lines if not line.startswith("#"))
-    return {layer: dict(entry.split("=") for entry in attributes) for layer, *attributes in entries}
+    # What Cells of MindSpore before 2.3 have.
+    tables = {"Cell": {"cast": "Cast"}}
+    return tables | {layer: dict(entry.split("=") for entry in attributes) for layer, *attributes in entries}

@@ -59,13 +59,16 @@ FastGelu = _layer("FastGelu", ops.fast_gelu, "x · sigmoid(1.702 x), near to GEL
 class GELU(Layer):
     """Gaussian error linear unit."""
 
-    approximate: bool = setting(
+    approximate: Any = setting(
         check_type, "by tanh (True) or by the error function.", default=True, expected="a bool", types=bool
     )
 
+    def _prepare(self) -> None:
+        self.approximate = "tanh" if self.approximate else "none"
+
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
-        return ops.gelu(x, "tanh" if self.approximate else "none")
+        return ops.gelu(x, self.approximate)
 
 
 class LeakyReLU(Layer):

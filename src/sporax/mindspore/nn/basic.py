@@ -56,6 +56,7 @@ class Dense(Layer):
         )
         # Made also if they are not used: a strategy can be set on them later.
         self.matmul, self.bias_add = ops.MatMul(transpose_b=True), ops.BiasAdd()
+        self.activation_flag = self.activation is not None
         if isinstance(self.activation, str):
             self.activation = get_activation(self.activation)
         if self.activation is not None and not callable(self.activation):
@@ -64,11 +65,11 @@ class Dense(Layer):
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (…, in_channels); gives (…, out_channels)."""
-        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias if self.has_bias else None)
         parts = argument.configured(self.matmul, self.bias_add)
         # The primitives see matrices, as MindSpore's rules for strategies expect.
         result = self._by_parts(x, weight, bias) if parts else ops.dense(x, weight, bias)
-        return result if self.activation is None else self.activation(result)
+        return self.activation(result) if self.activation_flag else result
 
     def _by_parts(self, x: Tensor, weight: Any, bias: Any) -> Tensor:
         rows = x if x.ndim == 2 else ops.reshape(x, (-1, x.shape[-1]))
@@ -144,24 +145,25 @@ class Dropout(Cell):
         SporaxValueError, SporaxTypeError: no such probability.
     """
 
-    _in_repr = "p"
-
     def __init__(self, keep_prob: float = 0.5, p: float | None = None, dtype: DType = dtypes.float32) -> None:
         super().__init__()
+        self.p, self.keep_prob = p, keep_prob
         if p is None:
-            keep = argument.number("Dropout", "keep_prob", keep_prob)
-            SporaxValueError.raise_if(not 0 < keep <= 1, "Dropout", "keep_prob", "be in (0, 1]", keep_prob)
-            p = 1 - keep
-        self.p = argument.number("Dropout", "p", p)
-        SporaxValueError.raise_if(not 0 <= self.p < 1, "Dropout", "p", "be in [0, 1)", self.p)
-        self.dropout = ops.Dropout(1 - self.p)
+            self._rate = 1 - argument.within("Dropout", "keep_prob", keep_prob, 0.0, 1.0, "(]")
+        else:
+            self._rate = argument.within("Dropout", "p", p, 0.0, 1.0, "[)")
+        self.dropout = ops.Dropout(1 - self._rate)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
-        # Without dropout the primitive would only cost.
-        if self.training and self.p and argument.configured(self.dropout):
-            return self.dropout(x)[0]
-        return ops.dropout(x, self.p, self.training)
+        # Later a script can switch the layer off, and not assign another rate, as in MindSpore.
+        if not self.training or self.p == 0 or self.keep_prob == 1:
+            return x
+        return self.dropout(x)[0] if argument.configured(self.dropout) else ops.dropout(x, self._rate, True)
+
+    def extend_repr(self) -> str:
+        """The probability by the name by which it was given."""
+        return f"keep_prob={self.keep_prob}" if self.p is None else f"p={self.p}"
 
 
 class Flatten(Cell):
@@ -200,26 +202,43 @@ class Dropout1d(Layer):
     """
 
     p: float = setting(
-        argument.exactly_float, "probability of a channel to be zeroed, in [0, 1].", default=0.5, low=0.0, high=1.0
+        argument.exactly_float,
+        "probability of a channel to be zeroed, in [0, 1].",
+        default=0.5,
+        attribute=False,
+        low=0.0,
+        high=1.0,
     )
 
-    # A static method, so that subclasses exchange the function alone.
     _in_repr = "p"
-    _drop = staticmethod(ops.dropout1d)
+
+    def _prepare(self, p: float) -> None:
+        self.prob = p
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` with channels."""
-        return self._drop(x, self.p, self.training)
+        return ops.dropout1d(x, self.prob, self.training)
 
 
 class Dropout2d(Dropout1d):
-    """Zeroes channels of (N, C, H, W) at random while training; `p` as in `Dropout1d`."""
+    """Zeroes channels of (N, C, H, W) at random while training; `p` as in `Dropout1d`.
 
+    A script that makes `keep_prob` 1 switches the layer off; another rate is not taken later, as in MindSpore.
+    """
+
+    # A static method, so that the subclass exchanges the function alone.
     _drop = staticmethod(ops.dropout2d)
 
+    def _prepare(self, p: float) -> None:
+        self.keep_prob, self._rate = 1.0 - p, p
 
-class Dropout3d(Dropout1d):
-    """Zeroes channels of (N, C, D, H, W) at random while training; `p` as in `Dropout1d`."""
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` with channels."""
+        return self._drop(x, self._rate, self.training and self.keep_prob != 1)
+
+
+class Dropout3d(Dropout2d):
+    """Zeroes channels of (N, C, D, H, W) at random while training; as `Dropout2d`."""
 
     _drop = staticmethod(ops.dropout3d)
 

@@ -7,7 +7,6 @@ attribute is set; walking and naming is in `_tree`, parallel marks in `_marks`, 
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -53,11 +52,6 @@ _PLAIN = (bool, int, float, str, type(None), DType)
 def _is_plain(value: object) -> bool:
     """Whether an attribute's value is one that a compiled program takes as fixed."""
     return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value))
-
-
-def _cast(cell: Cell, input_x: Any, dtype: Any) -> Any:
-    # Imported at the call: `ops` is built on this module's relatives.
-    return importlib.import_module("sporax.mindspore.ops").cast(input_x, dtype)
 
 
 # MindSpore has it here; it is built on this module.
@@ -350,9 +344,6 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         self.__dict__.pop(name, None)
         self.insert_param_to_cell(name, value)
 
-    cast: Any = _cast
-    """`ops.cast`, which Cells of MindSpore before 2.3 bring along; an attribute of this name takes its place."""
-
     def _set_cell(self, name: str, value: Cell) -> None:
         if name in self._params:
             raise SporaxKeyError(f"For '{type(self).__name__}', attribute '{name}' is a Parameter, not a Cell.")
@@ -426,7 +417,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         for registry in ("_params", "_cells"):
             if (found := self.__dict__.get(registry, {}).get(name)) is not None:
                 return found
-        if not name.startswith("_") and _deferred_settings.MADE_WITH in self.__dict__:
+        if not name.startswith("_"):
             with suppress(LookupError):
                 return _deferred_settings.find(self, name)
         hint = "" if "_cells" in self.__dict__ else " Its __init__() must call super().__init__() first."

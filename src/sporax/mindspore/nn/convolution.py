@@ -17,6 +17,9 @@ from sporax.mindspore.ops._core import pair, taking
 class _Convolution(Cell):
     """Settings, weight and bias of a convolution.
 
+    Sizes are attributes as MindSpore has them: a signal is an image of height 1, so those of `Conv1d` have two numbers, and the
+    weight four dimensions.
+
     Attributes:
         spatial: number of spatial dimensions.
         bias_add: primitive that adds the bias; like the convolution's own one, it can have a strategy.
@@ -55,6 +58,8 @@ class _Convolution(Cell):
         self.group = argument.positive_int(name, "group", group)
         self.has_bias = argument.boolean(name, "has_bias", has_bias)
         self.pad_mode, self.padding = checked_padding(name, pad_mode, padding, self.spatial)
+        if self.spatial == 1:
+            self.padding = (0, 0) + (padding if isinstance(padding, tuple) else (padding, padding))
         if in_channels % group or out_channels % group:
             raise SporaxValueError(
                 f"For '{name}', 'group' {group} must divide 'in_channels' {in_channels} and 'out_channels' {out_channels}."
@@ -67,14 +72,14 @@ class _Convolution(Cell):
         # A tuple of one is no int to MindSpore, either.
         if self.spatial == 1 and not isinstance(value, int):
             raise SporaxTypeError.must(type(self).__name__, what, "be an int", type(value).__name__)
-        return argument.ints(type(self).__name__, what, value, self.spatial)
+        return (1,) * (self.spatial == 1) + argument.ints(type(self).__name__, what, value, self.spatial)
 
     def _make_parameters(self, weight_init: Any, bias_init: Any, dtype: DType, channels_last: bool) -> None:
         # A transposed convolution swaps the roles of the channels.
         channels = self.out_channels, self.in_channels
         outer, inner = reversed(channels) if self.transposed else channels
-        kernel = self._as_image(1, self.kernel_size)
-        shape = (outer, *kernel, inner // self.group) if channels_last else (outer, inner // self.group, *kernel)
+        kernel, inner = self.kernel_size, inner // self.group
+        shape = (outer, *kernel, inner) if channels_last else (outer, inner, *kernel)
         if isinstance(weight_init, Tensor) and self.spatial == 1:
             weight_init = ops.expand_dims(weight_init, 2)
         bias_init = bias_init if self.has_bias else None
@@ -83,10 +88,6 @@ class _Convolution(Cell):
         )
         self.bias_add = ops.BiasAdd("NHWC" if channels_last else "NCDHW" if self.spatial == 3 else "NCHW")
 
-    def _as_image(self, fill: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """Settings for the operator: a signal is an image of height 1, as in MindSpore, so weights have four dimensions."""
-        return (fill,) * (2 - self.spatial) + sizes
-
     def _make_operator(self) -> None:
         raise NotImplementedError
 
@@ -94,19 +95,19 @@ class _Convolution(Cell):
         """A primitive with the settings of this layer, and `others`."""
         settings = {
             "out_channel": self.in_channels if self.transposed else self.out_channels,
-            "kernel_size": self._as_image(1, self.kernel_size),
+            "kernel_size": self.kernel_size,
             "pad_mode": self.pad_mode,
             "pad": self.padding,
-            "stride": self._as_image(1, self.stride),
-            "dilation": self._as_image(1, self.dilation),
+            "stride": self.stride,
+            "dilation": self.dilation,
             "group": self.group,
         }
         return kind(**{**settings, **others})
 
     @property
     def _sides(self) -> tuple[tuple[int, int], ...]:
-        """Padding before and after each spatial dimension, where `pad_mode` is ``"pad"``."""
-        sides = self.padding if isinstance(self.padding, tuple) else (self.padding,) * (2 * self.spatial)
+        """Padding before and after each dimension of the kernel, where `pad_mode` is ``"pad"``."""
+        sides = self.padding if isinstance(self.padding, tuple) else (self.padding,) * (2 * len(self.kernel_size))
         return tuple(zip(sides[::2], sides[1::2], strict=True))
 
     def _check_rank(self, x: Tensor) -> None:
@@ -114,6 +115,11 @@ class _Convolution(Cell):
             raise SporaxValueError(
                 f"For '{type(self).__name__}', the input must have {self.spatial + 2} dimensions, but got shape {x.shape}."
             )
+
+    def _weights(self, x: Tensor) -> tuple[Any, Any]:
+        """Weight and bias for an input, the bias None where `has_bias` says so now."""
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        return weight, bias if self.has_bias else None
 
     def _biased(self, result: Tensor, bias: Any) -> Tensor:
         if bias is None:
@@ -138,13 +144,12 @@ class Conv1d(_Convolution):
         super().__init__(**settings)
 
     def _make_operator(self) -> None:
-        (sides,) = self._sides
-        self.conv2d = self._operator(ops.Conv2D, pad=(0, 0, *sides))
+        self.conv2d = self._operator(ops.Conv2D)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, L)."""
         self._check_rank(x)
-        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        weight, bias = self._weights(x)
         result = self.conv2d(ops.expand_dims(x, 2), weight)
         if bias is not None and argument.configured(self.bias_add):
             # With four dimensions, as plans expect.
@@ -184,7 +189,7 @@ class Conv2d(_Convolution):
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, H, W)."""
-        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        weight, bias = self._weights(x)
         result = self.conv2d(x, weight)
         return result if bias is None else self.bias_add(result, bias)
 
@@ -210,7 +215,7 @@ class Conv3d(_Convolution):
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, D, H, W)."""
         self._check_rank(x)
-        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        weight, bias = self._weights(x)
         return self._biased(self.conv3d(x, weight), bias)
 
 
@@ -241,27 +246,29 @@ class _Transposed(_Convolution):
     transposed = True
 
     def _make_operator(self) -> None:
-        sides = tuple(side for pair in ((0, 0),) * (2 - self.spatial) + self._sides for side in pair)
-        self.conv2d_transpose = self._operator(ops.Conv2DTranspose, pad=sides if self.pad_mode == "pad" else 0)
+        # The length of outputs follows these, whatever a script makes of `pad_mode` later.
+        self.is_valid, self.is_same, self.is_pad = (self.pad_mode == mode for mode in ("valid", "same", "pad"))
+        pad = tuple(side for pair in self._sides for side in pair) if self.is_pad else 0
+        self.conv2d_transpose = self._operator(ops.Conv2DTranspose, pad=pad)
 
     def _output_size(self, x: Tensor) -> tuple[int, ...]:
-        """Spatial shape of the result: what the convolution with these settings maps to the shape of `x`."""
-        self._check_rank(x)
+        """Spatial shape of the result: what the convolution with these settings maps to the shape of the image `x`."""
         sizes = []
         for size, kernel, step, spread, (before, after) in zip(
             x.shape[2:], self.kernel_size, self.stride, self.dilation, self._sides, strict=True
         ):
             extent = spread * (kernel - 1) + 1
             # "same" makes the output a multiple of the input.
-            if self.pad_mode == "same":
+            if self.is_same:
                 sizes.append(size * step)
-            elif self.pad_mode == "valid":
+            elif self.is_valid:
                 sizes.append(size * step + max(extent - step, 0))
             else:
                 sizes.append((size - 1) * step + extent - before - after)
         return tuple(sizes)
 
     def _check_output_padding(self, value: Any) -> tuple[int, ...]:
+        """Cells that are added behind each spatial dimension."""
         name = type(self).__name__
         extra = argument.ints(name, "output_padding", value, self.spatial, 0)
         for more, step, spread in zip(extra, self.stride, self.dilation, strict=True):
@@ -303,10 +310,12 @@ class Conv1dTranspose(_Transposed):
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, L)."""
+        self._check_rank(x)
+        image = ops.expand_dims(x, 2)
         # The size is given, since several sizes have the same input.
-        size = (x.shape[0], self.out_channels, 1, *self._output_size(x))
-        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
-        return self._biased(ops.squeeze(self.conv2d_transpose(ops.expand_dims(x, 2), weight, size), 2), bias)
+        size = (x.shape[0], self.out_channels, *self._output_size(image))
+        weight, bias = self._weights(x)
+        return self._biased(ops.squeeze(self.conv2d_transpose(image, weight, size), 2), bias)
 
 
 class Conv2dTranspose(_Transposed):
@@ -320,14 +329,16 @@ class Conv2dTranspose(_Transposed):
     @taking(_Convolution.__init__, "data_format", before="dilation")
     def __init__(self, *, output_padding: int | tuple[int, int] = 0, **settings: Any) -> None:
         super().__init__(**settings)
-        self.output_padding = self._check_output_padding(output_padding)
+        self._check_output_padding(output_padding)
+        self.output_padding = output_padding
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, H, W)."""
+        self._check_rank(x)
         size = (x.shape[0], self.out_channels, *self._output_size(x))
-        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        weight, bias = self._weights(x)
         result = self._biased(self.conv2d_transpose(x, weight, size), bias)
-        down, right = self.output_padding
+        down, right = self._check_output_padding(self.output_padding)
         return ops.pad(result, (0, right, 0, down)) if down or right else result
 
 
@@ -356,5 +367,5 @@ class Conv3dTranspose(_Transposed):
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, D, H, W)."""
         self._check_rank(x)
-        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        weight, bias = self._weights(x)
         return self._biased(self.conv3d_transpose(x, weight), bias)

@@ -88,11 +88,12 @@ class CosineDecayLR(LearningRateSchedule):
         self.decay_steps = argument.positive_int("CosineDecayLR", "decay_steps", decay_steps)
         if self.min_lr >= self.max_lr:
             raise SporaxValueError(f"For 'CosineDecayLR', 'min_lr' {min_lr} must be below 'max_lr' {max_lr}.")
+        self.delta = 0.5 * (self.max_lr - self.min_lr)
 
     def construct(self, global_step: Tensor) -> Tensor:
         """The rate."""
         share = ops.minimum(global_step.float() / self.decay_steps, 1.0)
-        return self.min_lr + 0.5 * (self.max_lr - self.min_lr) * (1.0 + ops.cos(math.pi * share))
+        return self.min_lr + self.delta * (1.0 + ops.cos(math.pi * share))
 
 
 class PolynomialDecayLR(LearningRateSchedule):
@@ -104,6 +105,10 @@ class PolynomialDecayLR(LearningRateSchedule):
     power: float = setting(_positive)
     update_decay_steps: bool = setting(argument.boolean, default=False)
 
+    def _prepare(self) -> None:
+        self.start_learning_rate = self.learning_rate
+        self.diff_learning_rate = self.learning_rate - self.end_learning_rate
+
     def construct(self, global_step: Tensor) -> Tensor:
         """The rate."""
         step = global_step.float()
@@ -114,7 +119,7 @@ class PolynomialDecayLR(LearningRateSchedule):
         else:
             step = ops.minimum(step, steps)
         rest = ops.pow(1 - step / steps, self.power)
-        return (self.learning_rate - self.end_learning_rate) * rest + self.end_learning_rate
+        return self.diff_learning_rate * rest + self.end_learning_rate
 
 
 class WarmUpLR(LearningRateSchedule):

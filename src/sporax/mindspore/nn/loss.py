@@ -41,6 +41,9 @@ class LossBase(Layer):
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
+    Attributes:
+        reduce, average: what `get_loss` goes by, as in MindSpore, whatever a script makes of `reduction` later.
+
     Raises:
         SporaxValueError: another word.
     """
@@ -63,9 +66,9 @@ class LossBase(Layer):
     def get_loss(self, x: Tensor, weights: Any = 1.0) -> Tensor:
         """`x` times `weights`, reduced."""
         weighted: Tensor = self.mul(x, weights) if argument.configured(self.mul) else x * weights
-        if self.reduction == "none":
+        if not self.reduce:
             return weighted
-        reduce = self.reduce_mean if self.reduction == "mean" else self.reduce_sum
+        reduce = self.reduce_mean if self.average else self.reduce_sum
         return reduce(weighted, self.get_axis(weighted))
 
     def _in_dtype_of(self, x: Tensor) -> Tensor:
@@ -103,8 +106,8 @@ class L1Loss(LossBase):
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`logits` and `labels` of shapes that broadcast."""
-        argument_is_tensor(type(self).__name__, logits=logits, labels=labels)
-        return self._in_dtype_of(ops.abs(logits - labels))
+        argument_is_tensor("L1Loss", logits=logits, labels=labels)
+        return ops.l1_loss(logits, labels, self.reduction)
 
 
 class L1LossExt(LossBase):
@@ -115,8 +118,13 @@ class L1LossExt(LossBase):
         return MINT["nn.functional.l1_loss"](input, target, self.reduction)
 
 
-class MAELoss(L1Loss):
+class MAELoss(LossBase):
     """Mean absolute error: the mean (or sum) of absolute differences."""
+
+    def construct(self, logits: Tensor, label: Tensor) -> Tensor:
+        """`logits` and `label` of shapes that broadcast."""
+        argument_is_tensor("MAELoss", logits=logits, label=label)
+        return self._in_dtype_of(ops.abs(logits - label))
 
 
 class CrossEntropyLoss(LossBase):
@@ -216,11 +224,13 @@ class SmoothL1Loss(LossBase):
     def __init__(self, beta: float = 1.0, reduction: Reduction = "none") -> None:
         super().__init__(reduction)
         self.beta = argument.within("SmoothL1Loss", "beta", beta, 0.0, math.inf, "()")
+        self.smooth_l1_loss = ops.SmoothL1Loss(self.beta, reduction)
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`logits` and `labels` of one shape."""
         same_shape("SmoothL1Loss", logits, labels)
-        return ops.smooth_l1_loss(logits, labels, self.beta, self.reduction)
+        result: Tensor = self.smooth_l1_loss(logits, labels)
+        return result
 
 
 class HuberLoss(LossBase):

@@ -61,7 +61,7 @@ class BiDense(Layer):
                 f"For 'BiDense', the inputs must be (…, {self.in1_channels}) and (…, {self.in2_channels}), "
                 f"but got shapes {input1.shape} and {input2.shape}."
             )
-        weight, bias = argument.cast_like(self, input1, self.weight, self.bias)
+        weight, bias = argument.cast_like(self, input1, self.weight, self.bias if self.has_bias else None)
         result = ops.einsum("...i,oij,...j->...o", input1, weight, input2)
         return result if bias is None else result + bias
 

@@ -242,7 +242,7 @@ class _BatchNorm(Layer):
         # MindSpore's operators take both now; scripts that assign other numbers later change nothing.
         self._eps, self._share = self.eps, self.momentum
         self.momentum = 1.0 - self._share
-        self.channels_last = data_format == "NHWC"
+        self.format = data_format
 
         def statistic(init: Any, attribute: str, trained: bool) -> Parameter:
             return Parameter(initializer(init, (self.num_features,), dtype), name=attribute, requires_grad=trained)
@@ -258,7 +258,7 @@ class _BatchNorm(Layer):
     def construct(self, x: Tensor) -> Tensor:
         """`x` with the channels in dim 1 (last for NHWC)."""
         check_rank(type(self).__name__, x, self.ranks)
-        channel = x.ndim - 1 if self.channels_last else 1
+        channel = x.ndim - 1 if self.format == "NHWC" else 1
         by_batch = self.training if self.use_batch_statistics is None else self.use_batch_statistics
         # A strategy belongs to one of both primitives.
         primitive = self.bn_train if by_batch else self.bn_infer

@@ -19,6 +19,9 @@ from sporax.mindspore.ops.nn.pooling import maxima, mean_of_windows, positions_o
 class _Windowed(Cell):
     """What pooling layers share: window, stride and padding.
 
+    Sizes are attributes as MindSpore has them, as they were given or with dimensions in front; the layer goes by its own, which
+    scripts that assign others later do not change.
+
     Args:
         kernel_size: size of the window.
         stride: step of the window.
@@ -27,22 +30,23 @@ class _Windowed(Cell):
 
     _in_repr = "kernel_size stride pad_mode"
     spatial = 2
+    format: ImageFormat = "NCHW"
 
     def _take_window(self, kernel_size: Any, stride: Any, pad_mode: PadMode, padding: Any) -> None:
         name = type(self).__name__
-        self.kernel_size: Any = self._sizes("kernel_size", kernel_size)
-        self.stride: Any = self._sizes("stride", stride)
+        self._window, self._step = self._sizes("kernel_size", kernel_size), self._sizes("stride", stride)
         check_type(name, "pad_mode", pad_mode, "a string", str)
-        self.pad_mode: Any = argument.one_of(name, "pad_mode", pad_mode.lower(), ("same", "valid", "pad"))
-        self.padding = argument.ints(name, "padding", padding, self.spatial, 0)
-        if self.pad_mode != "pad" and any(self.padding):
+        self._mode = argument.one_of(name, "pad_mode", pad_mode.lower(), ("same", "valid", "pad"))
+        self._padding = argument.ints(name, "padding", padding, self.spatial, 0)
+        self.kernel_size, self.stride, self.pad_mode = kernel_size, stride, self._mode.upper()
+        if self._mode != "pad" and any(self._padding):
             raise SporaxValueError(
                 f"For '{name}', 'padding' must be 0 unless 'pad_mode' is 'pad', but got {padding} with '{pad_mode}'."
             )
         # A wider padding would give windows without a real cell.
-        too_wide = [2 * pad > size for pad, size in zip(self.padding, self.kernel_size, strict=True)]
+        too_wide = [2 * pad > size for pad, size in zip(self._padding, self._window, strict=True)]
         SporaxValueError.raise_if(
-            any(too_wide), name, "padding", f"be at most half of 'kernel_size' {self.kernel_size}", padding
+            any(too_wide), name, "padding", f"be at most half of 'kernel_size' {self._window}", padding
         )
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
@@ -50,7 +54,7 @@ class _Windowed(Cell):
 
     def _around(self, x: Tensor) -> Edges:
         sizes = x.shape[-self.spatial :]
-        return resolved_edges(type(self).__name__, self.pad_mode, self.padding, sizes, self.kernel_size, self.stride)
+        return resolved_edges(type(self).__name__, self._mode, self._padding, sizes, self._window, self._step)
 
     def _check_rank(self, x: Tensor) -> None:
         if x.ndim not in (self.spatial + 1, self.spatial + 2):
@@ -74,11 +78,18 @@ class _MaxPool(_Windowed):
         super().__init__()
         name = type(self).__name__
         self._take_window(kernel_size, stride, pad_mode, padding)
-        self.dilation = self._sizes("dilation", dilation)
+        self._dilation = self._sizes("dilation", dilation)
         self.return_indices = argument.boolean(name, "return_indices", return_indices)
-        self.ceil_mode = argument.boolean(name, "ceil_mode", ceil_mode)
+        self._ceil = argument.boolean(name, "ceil_mode", ceil_mode)
+        # MindSpore pools in three dimensions there.
+        padded = self._mode == "pad"
+        if self.spatial == 1:
+            ones = (1, 1) if padded else (1,)
+            self.kernel_size, self.stride = ones + self._window, ones + self._step
+        if padded and self.spatial < 3:
+            self.padding = (0,) * (3 - self.spatial) + self._padding
         # The other modes compute their padding for dense windows.
-        if self.pad_mode != "pad" and (max(self.dilation) > 1 or return_indices or ceil_mode):
+        if not padded and (max(self._dilation) > 1 or return_indices or ceil_mode):
             raise SporaxValueError(
                 f"For '{name}', 'dilation', 'return_indices' and 'ceil_mode' need the pad_mode 'pad', but got '{pad_mode}'."
             )
@@ -87,10 +98,10 @@ class _MaxPool(_Windowed):
         """The maxima; with `return_indices` also where they are in the flattened image (int64)."""
         self._check_rank(x)
         around = self._around(x)
-        settings = (self.kernel_size, self.stride, around, self.dilation, self.ceil_mode, type(self).__name__)
-        return (
-            (maxima(x, *settings), positions_of_maxima(x, *settings)) if self.return_indices else maxima(x, *settings)
-        )
+        settings = (self._window, self._step, around, self._dilation, self._ceil, type(self).__name__)
+        if self.return_indices and self._mode == "pad":
+            return maxima(x, *settings), positions_of_maxima(x, *settings)
+        return maxima(x, *settings)
 
 
 class MaxPool1d(_MaxPool):
@@ -127,18 +138,16 @@ class MaxPool2d(_MaxPool):
     @taking(_MaxPool.__init__)
     def __init__(self, *, data_format: ImageFormat = "NCHW", **settings: Any) -> None:
         super().__init__(**settings)
-        self.data_format = _image_format("MaxPool2d", data_format, self.pad_mode)
-        if self.pad_mode != "pad":
-            self.max_pool = ops.MaxPool(self.kernel_size, self.stride, self.pad_mode, data_format)
-            # As MindSpore has them.
-            self.kernel_size, self.stride = settings["kernel_size"], settings["stride"]
+        self.format = _image_format("MaxPool2d", data_format, self._mode)
+        if self._mode != "pad":
+            self.max_pool = ops.MaxPool(self._window, self._step, self._mode, data_format)
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         return pair(type(self).__name__, value, what)
 
     def construct(self, x: Tensor) -> Any:
         """As `MaxPool1d`."""
-        return super().construct(x) if self.pad_mode == "pad" else _batched(self.max_pool, x)
+        return super().construct(x) if self._mode == "pad" else _batched(self.max_pool, x)
 
 
 class _AvgPool(_Windowed):
@@ -158,23 +167,26 @@ class _AvgPool(_Windowed):
         super().__init__()
         name = type(self).__name__
         self._take_window(kernel_size, stride, pad_mode, padding)
-        self.ceil_mode = argument.boolean(name, "ceil_mode", ceil_mode)
-        self.count_include_pad = argument.boolean(name, "count_include_pad", count_include_pad)
+        self._ceil = argument.boolean(name, "ceil_mode", ceil_mode)
+        self._counts_padding = argument.boolean(name, "count_include_pad", count_include_pad)
         if divisor_override is not None:
             argument.positive_int(name, "divisor_override", divisor_override)
-        self.divisor_override = divisor_override
+        self._divisor = divisor_override
+        # MindSpore pools in three dimensions otherwise.
+        if self.spatial == 1 and self._mode != "pad" and count_include_pad and not ceil_mode:
+            self.kernel_size, self.stride = (1, *self._window), (1, *self._step)
 
     def construct(self, x: Tensor) -> Tensor:
         """The means."""
         self._check_rank(x)
         return mean_of_windows(
             x,
-            self.kernel_size,
-            self.stride,
+            self._window,
+            self._step,
             self._around(x),
-            self.ceil_mode,
-            self.count_include_pad and (self.pad_mode != "same" or self.counts_same_padding),
-            self.divisor_override,
+            self._ceil,
+            self._counts_padding and (self._mode != "same" or self.counts_same_padding),
+            self._divisor,
             type(self).__name__,
         )
 
@@ -213,13 +225,11 @@ class AvgPool2d(_AvgPool):
     @taking(_AvgPool.__init__)
     def __init__(self, *, data_format: ImageFormat = "NCHW", **settings: Any) -> None:
         super().__init__(**settings)
-        self.data_format = _image_format("AvgPool2d", data_format, self.pad_mode)
+        self.format = _image_format("AvgPool2d", data_format, self._mode)
         # The primitive has no other settings, and can have a strategy.
-        self._plain_window = self.pad_mode != "pad" and not self.ceil_mode and self.divisor_override is None
+        self._plain_window = self._mode != "pad" and not self._ceil and self._divisor is None
         if self._plain_window:
-            self.avg_pool = ops.AvgPool(self.kernel_size, self.stride, self.pad_mode, data_format)
-            # As MindSpore has them.
-            self.kernel_size, self.stride = settings["kernel_size"], settings["stride"]
+            self.avg_pool = ops.AvgPool(self._window, self._step, self._mode, data_format)
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         return pair(type(self).__name__, value, what)
@@ -241,8 +251,11 @@ def _batched(pool: Any, x: Tensor) -> Tensor:
 
 
 class _Adaptive(Cell):
+    """Layers that pool to a size, which is an attribute as it was given, or one number for each dimension (`expands`)."""
+
     _in_repr = "output_size"
     spatial = 2
+    expands = True
 
     def __init__(self, output_size: Any) -> None:
         super().__init__()
@@ -253,7 +266,7 @@ class _Adaptive(Cell):
         for size in sizes:
             if size is not None:
                 argument.positive_int(name, "output_size", size)
-        self.output_size = tuple(sizes)
+        self.output_size = tuple(sizes) if self.expands else output_size
 
     def construct(self, x: Tensor) -> Any:
         """`x`: (N, C, spatial…) or (C, spatial…)."""
@@ -265,7 +278,7 @@ class _Adaptive(Cell):
 class AdaptiveAvgPool1d(_Adaptive):
     """Means that bring the last dimension to `output_size`."""
 
-    spatial = 1
+    spatial, expands = 1, False
     pool = staticmethod(ops.adaptive_avg_pool1d)
 
 
@@ -285,7 +298,7 @@ class AdaptiveAvgPool3d(_Adaptive):
 class AdaptiveMaxPool1d(_Adaptive):
     """Maxima that bring the last dimension to `output_size`."""
 
-    spatial = 1
+    spatial, expands = 1, False
     pool = staticmethod(ops.adaptive_max_pool1d)
 
 
@@ -298,6 +311,7 @@ class AdaptiveMaxPool2d(_Adaptive):
     """
 
     pool = staticmethod(ops.adaptive_max_pool2d)
+    expands = False
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
         super().__init__(output_size)
@@ -311,7 +325,7 @@ class AdaptiveMaxPool2d(_Adaptive):
 class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
     """Maxima that bring depth, height and width to `output_size`; arguments as `AdaptiveMaxPool2d`."""
 
-    spatial = 3
+    spatial, expands = 3, True
     pool = staticmethod(ops.adaptive_max_pool3d)
 
 
@@ -322,19 +336,18 @@ class _LPPool(Cell):
     def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None:
         super().__init__()
         name = type(self).__name__
-        self.norm_type = argument.number(name, "norm_type", norm_type)
-        if norm_type == 0:
-            raise SporaxValueError(f"For '{name}', 'norm_type' must not be 0.")
-        self.kernel_size = argument.ints(name, "kernel_size", kernel_size, self.spatial)
-        self.stride = argument.ints(name, "stride", self.kernel_size if stride is None else stride, self.spatial)
+        SporaxValueError.raise_if(
+            argument.number(name, "norm_type", norm_type) == 0, name, "norm_type", "not be 0", norm_type
+        )
+        for what, value in (("kernel_size", kernel_size), ("stride", kernel_size if stride is None else stride)):
+            argument.ints(name, what, value, self.spatial)
+        self.norm_type, self.kernel_size, self.stride = norm_type, kernel_size, stride
         self.ceil_mode = argument.boolean(name, "ceil_mode", ceil_mode)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, C, spatial…) or (C, spatial…)."""
         pool = ops.lp_pool1d if self.spatial == 1 else ops.lp_pool2d
-        one = self.spatial == 1
-        window, stride = (self.kernel_size[0], self.stride[0]) if one else (self.kernel_size, self.stride)
-        return pool(x, self.norm_type, window, stride, self.ceil_mode)
+        return pool(x, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
 
 class LPPool1d(_LPPool):
@@ -359,10 +372,11 @@ class _MaxUnpool(Cell):
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
         super().__init__()
         name = type(self).__name__
-        self.kernel_size = argument.ints(name, "kernel_size", kernel_size, self.spatial)
         # 0 stands for the default, as in MindSpore.
-        self.stride = argument.ints(name, "stride", self.kernel_size if stride in (None, 0) else stride, self.spatial)
-        self.padding = argument.ints(name, "padding", padding, self.spatial, 0)
+        stride = kernel_size if stride in (None, 0) else stride
+        for what, value, least in (("kernel_size", kernel_size, 1), ("stride", stride, 1), ("padding", padding, 0)):
+            argument.ints(name, what, value, self.spatial, least)
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
 
     def construct(self, x: Tensor, indices: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:
         """`x` and `indices` as a max pool gave them; `output_size`: shape before pooling, computed when None."""

@@ -139,15 +139,17 @@ class WithGradCell(Cell):
     def __init__(self, network: Cell, loss_fn: Any = None, sens: Any = None) -> None:
         super().__init__(auto_prefix=False)
         check_type("WithGradCell", "network", network, "a Cell", Cell)
-        self.network = network if loss_fn is None else WithLossCell(network, loss_fn)
+        self.network, self.loss_fn = network, loss_fn
+        self.network_with_loss = network if loss_fn is None else WithLossCell(network, loss_fn)
         self.weights = ParameterTuple(network.trainable_params())
         self.sens = sens
 
     def construct(self, *inputs: Any) -> Any:
         """The gradients, in the order of ``network.trainable_params()``."""
         if self.sens is None:
-            return GradOperation(get_by_list=True)(self.network, self.weights)(*inputs)
-        return GradOperation(get_by_list=True, sens_param=True)(self.network, self.weights)(*inputs, self.sens)
+            return GradOperation(get_by_list=True)(self.network_with_loss, self.weights)(*inputs)
+        gradients = GradOperation(get_by_list=True, sens_param=True)(self.network_with_loss, self.weights)
+        return gradients(*inputs, self.sens)
 
 
 class TrainOneStepCell(Cell):

@@ -21,18 +21,17 @@ _SMALLER_IS_BETTER = frozenset(
 )
 
 
-class _Watch:
-    """A number of the run, and the best value it had.
+class _Watch(Callback):
+    """A number of the run, and the best value it had; base of the callbacks that act on it.
 
     Args:
-        owner: name of the callback, for messages.
         monitor: ``"loss"``, ``"eval_loss"`` or the name of a metric.
         mode: ``"min"``, ``"max"``, or ``"auto"`` for what the name suggests.
         min_delta: how much better counts as better.
     """
 
-    def __init__(self, owner: str, monitor: Any, mode: Any, min_delta: Any) -> None:
-        self.owner = owner
+    def __init__(self, monitor: Any, mode: Any, min_delta: Any) -> None:
+        owner = type(self).__name__
         self.monitor = check_text(owner, "monitor", monitor)
         self.mode = check_text(owner, "mode", mode, ("auto", "min", "max"))
         # MindSpore takes the absolute value.
@@ -41,34 +40,37 @@ class _Watch:
         self._sign = 1.0 if mode == "min" or (mode == "auto" and monitor in _SMALLER_IS_BETTER) else -1.0
         self.best = self._sign * math.inf
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Start again."""
         self.best = self._sign * math.inf
 
-    def is_better(self, value: float, than: float) -> bool:
+    def is_improvement(self, value: float, than: float) -> bool:
         """Whether `value` is better than `than` by more than `min_delta`."""
         return self._sign * (than - value) > self.min_delta
 
-    def value(self, facts: Any) -> float | None:
+    def _value(self, facts: Any) -> float | None:
         """The number at the end of this epoch, averaged over ranks; None (with a warning) if it is not known."""
         results = {**(facts.get("eval_results") or {}), "loss": scalar_loss(facts.get("net_outputs"))}
         monitored = results.get(self.monitor)
         if monitored is None:
             warnings.warn(
-                f"For '{self.owner}', 'monitor' is '{self.monitor}', but this epoch knows only {sorted(results)}.",
+                f"For '{type(self).__name__}', 'monitor' is '{self.monitor}', but this epoch knows only {sorted(results)}.",
                 stacklevel=2,
             )
             return None
         # A metric per class has no single best value.
         if np.ndim(monitored) > 0:
-            raise SporaxValueError(
-                f"For '{self.owner}', 'monitor' must name a single number, but '{self.monitor}' has shape {np.shape(monitored)}."
+            raise SporaxValueError.must(
+                type(self).__name__,
+                "monitor",
+                "name a single number",
+                f"'{self.monitor}' of shape {np.shape(monitored)}",
             )
         # All ranks must make the same decision, or some would go on alone.
         return mean_over_ranks(float(monitored))
 
 
-class EarlyStopping(Callback):
+class EarlyStopping(_Watch):
     """Ends training when a number has stopped getting better.
 
     Differs from MindSpore's in that an epoch that does get better never ends training, also with ``patience=0``.
@@ -96,7 +98,7 @@ class EarlyStopping(Callback):
         baseline: float | None = None,
         restore_best_weights: bool = False,
     ) -> None:
-        self._watch = _Watch("EarlyStopping", monitor, mode, min_delta)
+        super().__init__(monitor, mode, min_delta)
         self.patience = check_count("EarlyStopping", "patience", patience, minimum=0)
         self.verbose = check_bool("EarlyStopping", "verbose", verbose)
         self.baseline = None if baseline is None else check_number("EarlyStopping", "baseline", baseline)
@@ -105,30 +107,25 @@ class EarlyStopping(Callback):
         self.stopped_epoch = 0
         self._best_values: list[tuple[Parameter, Tensor]] = []
 
-    @property
-    def best(self) -> float:
-        """The best value so far."""
-        return self._watch.best
-
     def on_train_begin(self, run_context: RunContext) -> None:
         """Start again."""
         self.wait = self.stopped_epoch = 0
         self._best_values = []
-        self._watch.forget()
+        self._forget()
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
         """Look at the number, and ask for a stop after `patience` epochs without getting better."""
         facts = run_context.original_args()
-        value = self._watch.value(facts)
+        value = self._value(facts)
         if value is None:
             return
-        better = self._watch.is_better(value, self._watch.best)
+        better = self.is_improvement(value, self.best)
         if better:
-            self._watch.best = value
+            self.best = value
         if self.restore_best_weights and (better or not self._best_values):
             # Values and not Parameters, which change with the next step.
             self._best_values = [(parameter, parameter.value()) for parameter in facts.train_network.get_parameters()]
-        if better and (self.baseline is None or self._watch.is_better(value, self.baseline)):
+        if better and (self.baseline is None or self.is_improvement(value, self.baseline)):
             self.wait = 0
             return
         self.wait += 1
@@ -149,7 +146,7 @@ class EarlyStopping(Callback):
             print(f"Epoch {self.stopped_epoch:05d}: early stopping", flush=True)
 
 
-class ReduceLROnPlateau(Callback):
+class ReduceLROnPlateau(_Watch):
     """Lowers the learning rate when a number has stopped getting better.
 
     Args:
@@ -176,7 +173,7 @@ class ReduceLROnPlateau(Callback):
         cooldown: int = 0,
         min_lr: float = 0,
     ) -> None:
-        self._watch = _Watch("ReduceLROnPlateau", monitor, mode, min_delta)
+        super().__init__(monitor, mode, min_delta)
         if not 0 < check_number("ReduceLROnPlateau", "factor", factor) < 1:
             raise SporaxValueError(f"For 'ReduceLROnPlateau', 'factor' must be between 0 and 1, but got {factor}.")
         self.factor = factor
@@ -187,29 +184,24 @@ class ReduceLROnPlateau(Callback):
         self.cooldown_counter = 0
         self.wait = 0
 
-    @property
-    def best(self) -> float:
-        """The best value so far."""
-        return self._watch.best
-
     def on_train_begin(self, run_context: RunContext) -> None:
         """Start again."""
         self.cooldown_counter = self.wait = 0
-        self._watch.forget()
+        self._forget()
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
         """Look at the number, and lower the rate after `patience` epochs without getting better."""
         facts = run_context.original_args()
         rate = settable_rate("ReduceLROnPlateau", facts.optimizer)
-        value = self._watch.value(facts)
+        value = self._value(facts)
         if value is None:
             return
         # While the rate cools down, epochs do not count.
         if self.cooldown_counter > 0:
             self.cooldown_counter -= 1
             self.wait = 0
-        if self._watch.is_better(value, self._watch.best):
-            self._watch.best = value
+        if self.is_improvement(value, self.best):
+            self.best = value
             self.wait = 0
         elif self.cooldown_counter <= 0:
             self.wait += 1
