@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster import ports, private
+from sporax.launch.jobs.rank import BoundProcess
 from sporax.launch.servers.ps_cluster import LocalCluster
 from sporax.ps.protocol.messages import GetStatus, Scale, StatusReply, Wanted
 from sporax.ps.sockets.security import keys_for
@@ -23,11 +24,16 @@ class DrivenCluster(LocalCluster):
 
     def kill(self, role: str, index: int, signum: int = signal.SIGKILL) -> int:
         """Send a signal to a process; gives its id, 0 when it is not running."""
-        process = self.children[(role, index)].process
+        process = self.process_of(role, index)
         if process is None:
             return 0
         os.kill(process.pid, signum)
         return process.pid
+
+    def process_of(self, role: str, index: int) -> BoundProcess | None:
+        """A process, if it runs."""
+        child = self.children.get((role, index))
+        return None if child is None else self.processes.get(child.number)
 
     def status(self) -> StatusReply | None:
         """State of the job."""

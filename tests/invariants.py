@@ -30,7 +30,7 @@ def check_cluster(cluster: Cluster) -> None:
 
 def check_job(job: Supervision) -> None:
     assert not job.running & job.ended
-    assert job.phase is not RunPhase.FINISHED or not job.running
+    assert job.phase is not RunPhase.FINISHED or not job.running or job.members
     assert job.phase is not RunPhase.STOPPING or job.exit_code != 0
     assert not (job.gathering and job.formed)
 

@@ -225,8 +225,9 @@ def test_a_job_of_one_machine_listens_on_loopback_alone() -> None:
     """Also with keys, which the launcher gives to all of its jobs."""
     with background(2, 1, SPORAX_TOKEN="x" * 64) as cluster:
         store = ServerStore(cluster.cluster.address, keys=security.keys_of_token("x" * 64), timeout=60.0)
-        for (role, index), child in cluster.cluster.children.items():
-            assert child.process is not None
-            assert listening_addresses(child.process.pid) == {"0100007F"}, (role, index)
+        for role, index in cluster.cluster.children:
+            process = cluster.cluster.process_of(role, index)
+            assert process is not None
+            assert listening_addresses(process.pid) == {"0100007F"}, (role, index)
         assert listening_addresses(os.getpid()) <= {"0100007F"}
         store.close()

@@ -59,10 +59,10 @@ def log_of(directory: Path, index: int) -> Path:
 def while_away(cluster: BackgroundCluster, index: int, change: Callable[[Path], None]) -> None:
     """Kill a server, and change its log before its next start reads it."""
     with cluster.lock:
-        child = cluster.cluster.children[("server", index)]
-        assert child.process is not None
-        child.process.kill()
-        child.process.wait()
+        process = cluster.cluster.process_of("server", index)
+        assert process is not None
+        process.kill()
+        process.wait()
         change(log_of(cluster.cluster.directory, index))
 
 

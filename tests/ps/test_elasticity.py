@@ -144,7 +144,7 @@ def test_a_drained_server_ends_with_status_zero() -> None:
         store = ServerStore(cluster.cluster.address, timeout=60.0)
         store.declare([Dense("w", SIZE, 0)], [OptimizerSpec("sgd")])
         store.initialise([np.zeros(SIZE)])
-        process = cluster.cluster.children[("server", 2)].process
+        process = cluster.cluster.process_of("server", 2)
         with cluster.lock:
             cluster.cluster.scale(servers=2)
         wait_for(cluster, 2)

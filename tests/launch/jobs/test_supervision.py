@@ -18,10 +18,11 @@ from sporax.launch.jobs.supervision import (
     ClusterFormed,
     Finish,
     GraceExpired,
+    ProcessesEnded,
     RankJoined,
-    RanksEnded,
+    RestartPolicy,
     RunPhase,
-    SignalRanks,
+    SignalProcesses,
     SignalReceived,
     StartGrace,
     Supervision,
@@ -44,65 +45,65 @@ def join_all(job: Supervision) -> None:
 
 
 def test_all_well(job: Supervision):
-    assert job.handle(RanksEnded({1: 0})) == []
-    assert job.handle(RanksEnded({0: 0, 2: 0})) == [Finish(0)]
+    assert job.handle(ProcessesEnded({1: 0})) == []
+    assert job.handle(ProcessesEnded({0: 0, 2: 0})) == [Finish(0)]
 
 
 def test_the_first_failure_ends_the_job_and_is_named(job: Supervision):
-    assert job.handle(RanksEnded({1: 3})) == [
+    assert job.handle(ProcessesEnded({1: 3})) == [
         BlameRank(1, 3),
         TellOthers(),
-        SignalRanks((0, 2), signal.SIGTERM),
+        SignalProcesses((0, 2), signal.SIGTERM),
         StartGrace(GRACE_SECONDS),
     ]
-    assert job.handle(RanksEnded({0: -signal.SIGTERM})) == []
-    assert job.handle(RanksEnded({2: 77})) == [Finish(3)]
+    assert job.handle(ProcessesEnded({0: -signal.SIGTERM})) == []
+    assert job.handle(ProcessesEnded({2: 77})) == [Finish(3)]
 
 
 def test_who_does_not_stop_is_killed(job: Supervision):
-    job.handle(RanksEnded({1: 3}))
-    job.handle(RanksEnded({0: -signal.SIGTERM}))
-    assert job.handle(GraceExpired()) == [SignalRanks((2,), signal.SIGKILL)]
-    assert job.handle(RanksEnded({2: -signal.SIGKILL})) == [Finish(3)]
+    job.handle(ProcessesEnded({1: 3}))
+    job.handle(ProcessesEnded({0: -signal.SIGTERM}))
+    assert job.handle(GraceExpired()) == [SignalProcesses((2,), signal.SIGKILL)]
+    assert job.handle(ProcessesEnded({2: -signal.SIGKILL})) == [Finish(3)]
 
 
 def test_failures_seen_at_once_count_together(job: Supervision):
-    instructions = job.handle(RanksEnded({0: 1, 2: -signal.SIGKILL}))
+    instructions = job.handle(ProcessesEnded({0: 1, 2: -signal.SIGKILL}))
     assert instructions[:2] == [BlameRank(0, 1), BlameRank(2, -signal.SIGKILL)]
-    assert job.handle(RanksEnded({1: 0})) == [Finish(137)]
+    assert job.handle(ProcessesEnded({1: 0})) == [Finish(137)]
 
 
 def test_one_rank_alone_fails():
-    assert Supervision(running={0}).handle(RanksEnded({0: 5})) == [BlameRank(0, 5), TellOthers(), Finish(5)]
+    assert Supervision(running={0}).handle(ProcessesEnded({0: 5})) == [BlameRank(0, 5), TellOthers(), Finish(5)]
 
 
 def test_a_signal_is_passed_on_and_becomes_the_exit_code(job: Supervision):
     report, others, passed_on, grace = job.handle(SignalReceived(signal.SIGINT))
     assert report == Tell("got SIGINT (signal 2)")
     assert others == TellOthers()
-    assert passed_on == SignalRanks((0, 1, 2), signal.SIGINT)
+    assert passed_on == SignalProcesses((0, 1, 2), signal.SIGINT)
     assert grace == StartGrace(GRACE_SECONDS)
-    assert job.handle(RanksEnded({0: 1, 1: -2, 2: 0})) == [Finish(130)]
+    assert job.handle(ProcessesEnded({0: 1, 1: -2, 2: 0})) == [Finish(130)]
 
 
 def test_a_second_signal_does_not_wait(job: Supervision):
     job.handle(SignalReceived(signal.SIGINT))
-    assert job.handle(SignalReceived(signal.SIGINT)) == [SignalRanks((0, 1, 2), signal.SIGKILL)]
+    assert job.handle(SignalReceived(signal.SIGINT)) == [SignalProcesses((0, 1, 2), signal.SIGKILL)]
 
 
 @pytest.mark.parametrize("ends_first", [True, False])
 def test_ranks_that_wait_for_one_that_is_gone_do_not_wait_for_the_time_out(job: Supervision, ends_first: bool):
-    first, second = RanksEnded({1: 0}), RankJoined(0)
+    first, second = ProcessesEnded({1: 0}), RankJoined(0)
     assert job.handle(first if ends_first else second) == []
     answers, *rest = job.handle(second if ends_first else first)
     assert answers == Tell("local ranks [1] ended without joining the job, for which local ranks [0] wait")
-    assert rest == [TellOthers(), SignalRanks((0, 2), signal.SIGTERM), StartGrace(GRACE_SECONDS)]
+    assert rest == [TellOthers(), SignalProcesses((0, 2), signal.SIGTERM), StartGrace(GRACE_SECONDS)]
 
 
 def test_ranks_that_have_joined_may_end_one_by_one(job: Supervision):
     join_all(job)
     for local_rank in (0, 1, 2):
-        assert job.handle(RanksEnded({local_rank: 0})) == []
+        assert job.handle(ProcessesEnded({local_rank: 0})) == []
     assert job.handle(ClusterEnded(None)) == [Finish(0)]
 
 
@@ -112,28 +113,28 @@ def test_a_failure_elsewhere_ends_the_job(job: Supervision):
     assert job.handle(GraceExpired()) == [
         Tell("rank 7 is gone"),
         TellOthers(),
-        SignalRanks((0, 1, 2), signal.SIGTERM),
+        SignalProcesses((0, 1, 2), signal.SIGTERM),
         StartGrace(GRACE_SECONDS),
     ]
-    assert job.handle(RanksEnded({0: -15, 1: -15, 2: -15})) == [Finish(1)]
+    assert job.handle(ProcessesEnded({0: -15, 1: -15, 2: -15})) == [Finish(1)]
 
 
 def test_a_failure_here_that_the_scheduler_sees_first_is_still_named_by_how_it_ended(job: Supervision):
     join_all(job)
     job.handle(ClusterEnded("rank 1 is gone", cause=1))
-    assert job.handle(RanksEnded({1: -signal.SIGKILL}))[0] == BlameRank(1, -signal.SIGKILL)
+    assert job.handle(ProcessesEnded({1: -signal.SIGKILL}))[0] == BlameRank(1, -signal.SIGKILL)
 
 
 def test_when_time_is_up_the_missing_rank_is_named_before_those_that_waited(job: Supervision):
     job.handle(RankJoined(0))
     job.handle(ClusterEnded("ranks [1, 2] never came"))
-    assert job.handle(RanksEnded({0: 1}))[:2] == [Tell("ranks [1, 2] never came"), BlameRank(0, 1)]
+    assert job.handle(ProcessesEnded({0: 1}))[:2] == [Tell("ranks [1, 2] never came"), BlameRank(0, 1)]
 
 
 def test_ranks_that_end_well_while_the_cluster_has_failed_do_not_make_it_well(job: Supervision):
     join_all(job)
     job.handle(ClusterEnded("rank 7 is gone"))
-    assert job.handle(RanksEnded({0: 0, 1: 0, 2: 0})) == []
+    assert job.handle(ProcessesEnded({0: 0, 1: 0, 2: 0})) == []
     assert job.handle(GraceExpired()) == [Tell("rank 7 is gone"), TellOthers(), Finish(1)]
 
 
@@ -158,14 +159,14 @@ def test_no_sequence_of_events_breaks_the_supervision(seed: int):
     for _ in range(20):
         event = dice.choice(EVENTS)
         if job.running and dice.random() < 0.3:
-            event = RanksEnded({dice.choice(sorted(job.running)): dice.choice([0, 0, 1, -9])})
+            event = ProcessesEnded({dice.choice(sorted(job.running)): dice.choice([0, 0, 1, -9])})
         wrong |= job.phase is RunPhase.STOPPING
         for instruction in job.handle(event):
             match instruction:
                 case Finish(exit_code):
                     ends.append(exit_code)
                     assert not job.running
-                case SignalRanks(local_ranks, _):
+                case SignalProcesses(local_ranks, _):
                     assert set(local_ranks) <= job.running
         check_job(job)
     assert len(ends) <= 1
@@ -183,7 +184,7 @@ def test_the_rank_that_notices_is_not_the_headline(job: Supervision, cause: int)
     """It has told the scheduler of the rank that is stopped, or has left, and ends because of that."""
     join_all(job)
     job.handle(ClusterEnded("rank 2 is stopped: rank 0 ended because it waits", cause))
-    instructions = job.handle(RanksEnded({0: 1}))
+    instructions = job.handle(ProcessesEnded({0: 1}))
     assert instructions[0] == Tell("rank 2 is stopped: rank 0 ended because it waits")
     assert not any(isinstance(instruction, BlameRank) for instruction in instructions)
     assert job.is_secondary_failure(0)
@@ -193,7 +194,7 @@ def test_the_rank_that_notices_is_not_the_headline(job: Supervision, cause: int)
 def test_of_ranks_that_fail_together_the_first_is_the_headline(job: Supervision):
     join_all(job)
     job.handle(ClusterEnded("rank 1 ended with an exception", 1))
-    assert job.handle(RanksEnded({0: 1, 1: 1})) == [StartGrace(SIGNALS_SECONDS)], "one more may have been killed"
+    assert job.handle(ProcessesEnded({0: 1, 1: 1})) == [StartGrace(SIGNALS_SECONDS)], "one more may have been killed"
     instructions = job.handle(GraceExpired())
     assert [item for item in instructions if isinstance(item, BlameRank)] == [BlameRank(1, 1)]
 
@@ -203,34 +204,34 @@ def test_ranks_that_save_and_leave_when_asked_have_not_failed():
     join_all(job)
     told, asked, grace = job.handle(SignalReceived(signal.SIGTERM))
     assert isinstance(told, Tell)
-    assert asked == SignalRanks((0, 1), signal.SIGTERM)
+    assert asked == SignalProcesses((0, 1), signal.SIGTERM)
     assert isinstance(grace, StartGrace)
     assert grace.seconds > GRACE_SECONDS
-    assert job.handle(RanksEnded({0: 0})) == []
+    assert job.handle(ProcessesEnded({0: 0})) == []
     check_job(job)
-    assert job.handle(RanksEnded({1: 0})) == [Finish(0)]
+    assert job.handle(ProcessesEnded({1: 0})) == [Finish(0)]
 
 
 def test_a_rank_that_fails_while_it_leaves_has_failed():
     job = Supervision(running={0, 1}, graceful=True)
     join_all(job)
     job.handle(SignalReceived(signal.SIGTERM))
-    job.handle(RanksEnded({0: 3}))
-    assert job.handle(SignalReceived(signal.SIGTERM)) == [SignalRanks((1,), signal.SIGKILL)]
-    assert job.handle(RanksEnded({1: -signal.SIGKILL})) == [Finish(143)]
+    job.handle(ProcessesEnded({0: 3}))
+    assert job.handle(SignalReceived(signal.SIGTERM)) == [SignalProcesses((1,), signal.SIGKILL)]
+    assert job.handle(ProcessesEnded({1: -signal.SIGKILL})) == [Finish(143)]
 
 
 def test_the_headline_of_a_rank_that_left_is_what_the_others_say_however_it_ends(job: Supervision):
     join_all(job)
     job.handle(ClusterEnded("rank 1 has left the job while others needed it", 1, is_accused=True))
-    instructions = job.handle(RanksEnded({1: 1}))
+    instructions = job.handle(ProcessesEnded({1: 1}))
     assert instructions[0] == Tell("rank 1 has left the job while others needed it")
     assert not any(isinstance(instruction, BlameRank) for instruction in instructions)
 
 
 def test_ranks_that_end_because_of_a_killed_one_are_innocent_before_the_scheduler_has_spoken(job: Supervision):
     join_all(job)
-    job.handle(RanksEnded({1: -9}))
+    job.handle(ProcessesEnded({1: -9}))
     assert [job.is_secondary_failure(rank) for rank in (0, 1, 2)] == [True, False, True]
 
 
@@ -248,7 +249,7 @@ def test_a_killed_rank_is_the_headline_however_late_its_end_is_seen(seed: int, k
     job = Supervision(running={0, 1, 2, 3})
     join_all(job)
     others = [rank for rank in range(4) if rank != killed]
-    events = [RanksEnded({rank: dice.choice([1, -signal.SIGABRT])}) for rank in others[: dice.randrange(4)]]
+    events = [ProcessesEnded({rank: dice.choice([1, -signal.SIGABRT])}) for rank in others[: dice.randrange(4)]]
     reporter = dice.choice(others)
     events.append(
         dice.choice(
@@ -258,7 +259,7 @@ def test_a_killed_rank_is_the_headline_however_late_its_end_is_seen(seed: int, k
             ]
         )
     )
-    events.append(RanksEnded({killed: -signal.SIGKILL}))
+    events.append(ProcessesEnded({killed: -signal.SIGKILL}))
     dice.shuffle(events)
     instructions = []
     for event in events:
@@ -271,21 +272,21 @@ def test_a_killed_rank_is_the_headline_however_late_its_end_is_seen(seed: int, k
 
 def test_an_exception_is_believed_after_a_moment(job: Supervision):
     join_all(job)
-    assert job.handle(RanksEnded({2: 5})) == [StartGrace(SIGNALS_SECONDS)]
+    assert job.handle(ProcessesEnded({2: 5})) == [StartGrace(SIGNALS_SECONDS)]
     assert job.handle(ClusterEnded("rank 2 ended with an exception", 2)) == []
     assert job.handle(GraceExpired())[:2] == [BlameRank(2, 5), TellOthers()]
 
 
 def test_an_exception_is_believed_at_once_where_no_rank_is_left_that_could_have_been_killed(job: Supervision):
     join_all(job)
-    job.handle(RanksEnded({0: 0}))
-    job.handle(RanksEnded({1: 5}))
-    assert BlameRank(1, 5) in job.handle(RanksEnded({2: 0}))
+    job.handle(ProcessesEnded({0: 0}))
+    job.handle(ProcessesEnded({1: 5}))
+    assert BlameRank(1, 5) in job.handle(ProcessesEnded({2: 0}))
 
 
 def test_whoever_stops_a_job_whose_rank_has_failed_hears_of_it(job: Supervision):
     join_all(job)
-    job.handle(RanksEnded({1: 5}))
+    job.handle(ProcessesEnded({1: 5}))
     assert job.handle(SignalReceived(signal.SIGINT))[0] == BlameRank(1, 5)
 
 
@@ -293,22 +294,49 @@ def test_the_exit_code_of_a_rank_elsewhere_is_waited_for_and_becomes_the_launche
     """Ranks here end because of it meanwhile; its launcher speaks a moment later."""
     join_all(job)
     assert job.handle(ClusterEnded("rank 7 ended", ELSEWHERE, is_open=True)) == [StartGrace(OPEN_SECONDS)]
-    assert job.handle(RanksEnded({0: 1, 1: -signal.SIGABRT})) == []
+    assert job.handle(ProcessesEnded({0: 1, 1: -signal.SIGABRT})) == []
     instructions = job.handle(ClusterEnded("rank 7 ended with exit code 3", ELSEWHERE, exit_code=3))
     assert instructions[:2] == [Tell("rank 7 ended with exit code 3"), TellOthers()]
-    assert job.handle(RanksEnded({2: -15})) == [Finish(3)]
+    assert job.handle(ProcessesEnded({2: -15})) == [Finish(3)]
 
 
 def test_a_launcher_elsewhere_that_says_nothing_more_is_waited_for_no_longer_than_the_grace(job: Supervision):
     join_all(job)
     job.handle(ClusterEnded("rank 7 ended", ELSEWHERE, is_open=True))
-    assert job.handle(RanksEnded({0: 1, 1: 1, 2: 1})) == []
+    assert job.handle(ProcessesEnded({0: 1, 1: 1, 2: 1})) == []
     assert job.handle(GraceExpired()) == [Tell("rank 7 ended"), TellOthers(), Finish(1)]
 
 
 def test_the_exit_code_is_that_of_the_rank_that_failed_first(job: Supervision):
     join_all(job)
     job.handle(ClusterEnded("rank 1 ended by sys.exit", 1, is_own_word=True))
-    job.handle(RanksEnded({1: 3, 0: -signal.SIGABRT}))
+    job.handle(ProcessesEnded({1: 3, 0: -signal.SIGABRT}))
     assert BlameRank(1, 3) in job.handle(GraceExpired())
-    assert job.handle(RanksEnded({2: 0})) == [Finish(3)]
+    assert job.handle(ProcessesEnded({2: 0})) == [Finish(3)]
+
+
+def restarting(starts: int = 1, max_restarts: int = 2) -> Supervision:
+    return Supervision({0, 1}, RestartPolicy(max_restarts, 1.0, 1.0), starts)
+
+
+@pytest.mark.parametrize(("starts", "pause"), [(1, 1.0), (2, 1.0), (3, None)])
+def test_ranks_start_again_together_until_their_restarts_are_used_up(starts: int, pause: float | None):
+    job = restarting(starts)
+    job.handle(ProcessesEnded({1: 3}))
+    assert job.handle(ProcessesEnded({0: -signal.SIGTERM})) == [Finish(3, pause)]
+
+
+def test_ranks_that_have_ended_well_do_not_start_again():
+    assert restarting().handle(ProcessesEnded({0: 0, 1: 0})) == [Finish(0)]
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_ranks_that_were_told_to_stop_do_not_start_again(is_local: bool):
+    """By a signal to this launcher, or to that of another node."""
+    job = restarting()
+    if is_local:
+        job.handle(SignalReceived(signal.SIGTERM))
+    else:
+        job.is_told_to_stop = True
+        job.handle(ProcessesEnded({1: 1}))
+    assert job.handle(ProcessesEnded(dict.fromkeys(job.running, -signal.SIGTERM)))[-1].pause is None

@@ -7,11 +7,22 @@ import time
 import pytest
 
 from sporax.cluster import membership, messages, ports
+from sporax.launch.servers import ps_job
 from sporax.launch.servers.ps_cluster import NodeShare
-from sporax.launch.servers.ps_job import OtherLaunchers
 
 SECONDS = 30
 """In which a word over a socket of this machine is heard, on a busy computer, too."""
+
+
+class OtherLaunchers(ps_job.OtherLaunchers):
+    """Remembers what has happened."""
+
+    said, exit_code = "", None
+
+    def failure(self):
+        for event in self.events():
+            self.said, self.exit_code = event.failure, event.exit_code
+        return self.said
 
 
 @pytest.fixture

@@ -20,11 +20,8 @@ from sporax.launch.jobs import cores, supervision
 from sporax.launch.jobs.cluster_links import await_scheduler
 from sporax.launch.jobs.job import NodeJob, plan_job
 from sporax.launch.jobs.secrets import JobSecrets, make_secrets
-from sporax.launch.jobs.supervisor import Supervisor, listening_to_signals, stop_signal
+from sporax.launch.jobs.supervisor import RankSupervisor, listening_to_signals, stop_signal
 from sporax.launch.options import LaunchOptions
-
-_RESTART_SECONDS = 1.0
-"""Between two starts, so that a job that fails at once does not keep the machine busy."""
 
 
 def launch(options: LaunchOptions) -> int:
@@ -77,18 +74,16 @@ def _supervise(
     while True:
         # The clock tells a job that fails at once from one that ran for a while.
         began = time.monotonic()
-        with Supervisor(job, listener, console, secrets) as supervisor:
+        with RankSupervisor(job, listener, console, secrets) as supervisor:
+            supervisor.start()
             if not job.restart:
                 started()
             exit_code = supervisor.run(signals)
         # A job that was told to stop, or has used up its restarts, stays ended.
-        restart, most = job.restart, job.options.max_restarts
-        if exit_code == 0 or supervisor.was_told_to_stop or restart is None or restart >= most:
+        if supervisor.pause is None or stop_signal(signals, max(0.0, supervisor.pause - (time.monotonic() - began))):
             return exit_code
-        if stop_signal(signals, max(0.0, _RESTART_SECONDS - (time.monotonic() - began))):
-            return exit_code
-        job = replace(supervisor.job, restart=restart + 1)
-        _tell(console, f"starts all ranks again ({job.restart} of {most})")
+        job = replace(supervisor.job, restart=(job.restart or 0) + 1)
+        _tell(console, f"starts all ranks again ({job.restart} of {job.options.max_restarts})")
         # The directory of the first start was removed with its supervisor.
         secrets = make_secrets(job.options.token_file, job.options.is_one_node, os.environ)
         listener = ports.listen(*job.scheduler_address) if job.serves else None

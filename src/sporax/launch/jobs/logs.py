@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 _QUOTED_BYTES = 16384
+QUOTED_LINES = 20
 ENDED_BY_JAX = "sporax: JAX has ended this rank, since another one is lost"
 # Patterns of XLA's log format: a letter for the severity, then date and time.
 _TERMINATING = re.compile(r"F\d{4} .*\] Terminating process because the JAX distributed service detected fatal errors")

@@ -1,13 +1,17 @@
-"""What the launcher does when something happens to the job, as a state machine without processes.
+"""What a launcher does when something happens to its processes, as a state machine without processes.
 
-`Supervision.handle` takes one typed event (ranks ended, a signal came, the grace is over …) and returns typed
-instructions (signal these ranks, start a clock, finish with this code); `supervisor` carries them out::
+`Supervision.handle` takes one typed event (processes ended, a signal came, the grace is over …) and returns typed
+instructions (start or signal these processes, start a clock, finish with this code); `supervisor` carries them out::
 
     RUNNING --a rank fails, the cluster fails, a signal comes--> STOPPING --every rank has ended--> FINISHED
-       '-------------every rank has ended well, and no one elsewhere still runs---------------------^
+       '-------------every process has ended well, and no one elsewhere still runs------------------^
 
-The first failure decides the exit code and is the one that is named; what ranks do after they were told to stop is
-not held against them.
+Roles differ in their `RestartPolicy`. Ranks fall together: the first failure decides the exit code and is the one that is named,
+what ranks do after they were told to stop is not held against them, and `Finish` tells whether all start again. Scheduler,
+servers and workers of a job with parameter servers (`Member`) are started again one by one::
+
+    waiting --the pause is over--> running --it is done, the job is, or it was removed--> ended
+       '<--killed, or a server's error--'--its own error, too many starts--> the job fails (FINISHED)
 """
 
 from __future__ import annotations
@@ -29,6 +33,11 @@ on a busy machine their exceptions are seen before its own end.
 """
 OPEN_SECONDS = 5.0
 """For which the launcher of another node may say how a rank has ended that has failed there; it may itself wait for the above."""
+PARTING_SECONDS = 3.0
+"""For servers to hear that the job is over, and to end by themselves."""
+EARLY_SECONDS = 5.0
+"""A process that fails so soon again and again would never get further."""
+_QUICK_STARTS = 3
 FAILED = 1
 ELSEWHERE = -1
 """Stands for the local rank of a member of another node."""
@@ -42,10 +51,65 @@ class RunPhase(Enum):
     FINISHED = "finished"
 
 
-class RanksEnded(Struct, frozen=True):
-    """Event: processes have ended; `statuses` holds exit codes by local rank, -N for a death by signal N."""
+class RestartPolicy(Struct, frozen=True):
+    """When and how soon processes of a role are started again: ranks all together, others one by one.
+
+    Attributes:
+        max_restarts: of one process, or of all ranks.
+        pause_seconds, longest_pause_seconds: before a start; from the fifth of one process on twice as long each time, so that a
+            broken one does not fill the machine.
+        restart_codes: exit codes above 0 by which a process asks for a new start.
+        serves: it is there for the others: when they are done, its end is no failure, and it is not waited for long. Others end
+            the job by an exit code above 0, their program's own error, which a restart would repeat.
+        directs: it ends well when the job has.
+    """
+
+    max_restarts: int = 0
+    pause_seconds: float = 0.05
+    longest_pause_seconds: float = 2.0
+    restart_codes: tuple[int, ...] = ()
+    serves: bool = False
+    directs: bool = False
+
+    def pause(self, starts: int) -> float | None:
+        """Seconds until the next start after so many; None where there is none any more."""
+        if starts > self.max_restarts:
+            return None
+        doublings = min(max(0, starts - _QUICK_STARTS - 1), 10)
+        return min(self.pause_seconds * 2**doublings, self.longest_pause_seconds)
+
+
+class Member(Struct):
+    """A process that is started again alone: its name, its role's policy, its number of starts, and whether it was removed."""
+
+    name: str
+    policy: RestartPolicy
+    starts: int = 1
+    is_retired: bool = False
+
+
+class MemberAdded(Struct, frozen=True):
+    """Event: a process is to run."""
+
+    number: int
+    member: Member
+
+
+class ProcessesEnded(Struct, frozen=True):
+    """Event: processes have ended; `statuses` holds exit codes by number (that of ranks: the local rank), -N for a death by
+    signal N, and `seconds` how long members ran.
+    """
 
     statuses: Mapping[int, int]
+    seconds: Mapping[int, float] = {}
+
+
+class JobReported(Struct, frozen=True):
+    """Event: the scheduler of the servers says whether the job is done, and which members have joined it and were removed."""
+
+    is_done: bool
+    joined: frozenset[int]
+    retired: frozenset[int]
 
 
 class RankJoined(Struct, frozen=True):
@@ -59,8 +123,8 @@ class ClusterFormed(Struct, frozen=True):
 
 
 class ClusterEnded(Struct, frozen=True):
-    """Event: all ranks of the job have left; `failure` says what went wrong with one that did not leave properly, and `cause` is
-    that rank: a local one, or ELSEWHERE; None where no single rank is the cause.
+    """Event: all ranks of the job have left, or it has failed; `failure` says what went wrong with one that did not leave properly,
+    and `cause` is that rank: a local one, or ELSEWHERE; None where no single rank is the cause.
     `is_accused`: other ranks say so of it; it has not failed itself. `is_own_word`: it has said so itself, by an exception.
     `exit_code`: that rank's, 0 where it is not known; `is_open`: its launcher will say, and the event comes again.
     """
@@ -83,13 +147,23 @@ class GraceExpired(Struct, frozen=True):
     """Event: the clock that `StartGrace` set has run out."""
 
 
-Event = RanksEnded | RankJoined | ClusterFormed | ClusterEnded | SignalReceived | GraceExpired
+Event = (
+    MemberAdded | ProcessesEnded | JobReported
+    | RankJoined | ClusterFormed | ClusterEnded | SignalReceived | GraceExpired
+)  # fmt: skip
 
 
-class SignalRanks(Struct, frozen=True):
-    """Instruction: send a signal to the process groups of these local ranks."""
+class Start(Struct, frozen=True):
+    """Instruction: start a member after so many seconds."""
 
-    local_ranks: tuple[int, ...]
+    number: int
+    seconds: float
+
+
+class SignalProcesses(Struct, frozen=True):
+    """Instruction: send a signal to the process groups of these processes."""
+
+    numbers: tuple[int, ...]
     signum: int
 
 
@@ -117,21 +191,30 @@ class TellOthers(Struct, frozen=True):
 
 
 class Finish(Struct, frozen=True):
-    """Instruction: the job is over; end with this exit code."""
+    """Instruction: end with this exit code, and kill members that still run; all ranks start again after a `pause` in seconds, if
+    there is one.
+    """
 
     exit_code: int
+    pause: float | None = None
 
 
-Instruction = SignalRanks | TellOthers | StartGrace | BlameRank | Tell | Finish
+Instruction = Start | SignalProcesses | TellOthers | StartGrace | BlameRank | Tell | Finish
 
 
 class Supervision(Struct):
-    """The launcher's knowledge of this node's ranks.
+    """The launcher's knowledge of this node's processes.
 
     Attributes:
-        running: local ranks whose process has not ended.
-        ended: local ranks whose process has.
-        joined: local ranks that have registered with the scheduler.
+        running: local ranks whose process has not ended, and members that run or will be started again.
+        policy: of ranks.
+        starts: of all ranks.
+        members: processes that are started again alone.
+        is_done: the scheduler of the servers has said so.
+        is_parting: servers alone are left, and have a moment to end.
+        is_told_to_stop: a signal came.
+        ended: local ranks whose process has ended, and members that are not started again.
+        joined: local ranks that have registered with the scheduler, and members that have.
         gathering: whether some rank has registered and not all ranks of the job have.
         formed: whether all ranks of the job have joined.
         waits_for_others: whether ranks of other nodes may still be at work.
@@ -147,7 +230,13 @@ class Supervision(Struct):
         doubtful: exit codes of local ranks whose failure may be a consequence.
     """
 
-    running: set[int]
+    running: set[int] = field(default_factory=set)
+    policy: RestartPolicy = RestartPolicy()
+    starts: int = 1
+    members: dict[int, Member] = field(default_factory=dict)
+    is_done: bool = False
+    is_parting: bool = False
+    is_told_to_stop: bool = False
     ended: set[int] = field(default_factory=set)
     joined: set[int] = field(default_factory=set)
     gathering: bool = False
@@ -167,8 +256,20 @@ class Supervision(Struct):
     def handle(self, event: Event) -> list[Instruction]:
         """Take in one event; returns what must be done, in order."""
         match event:
-            case RanksEnded(statuses):
+            case MemberAdded(number, member):
+                self.members[number] = member
+                self.running.add(number)
+                return [Start(number, 0.0)]
+            case ProcessesEnded(statuses, seconds) if self.members:
+                return [
+                    todo
+                    for number in statuses
+                    for todo in self._member_ended(number, statuses[number], seconds[number])
+                ]
+            case ProcessesEnded(statuses):
                 return self._ranks_ended(statuses)
+            case JobReported():
+                return self._job_reported(event)
             case RankJoined(local_rank):
                 self.joined.add(local_rank)
                 self.gathering = not self.formed
@@ -179,6 +280,7 @@ class Supervision(Struct):
             case ClusterEnded():
                 return self._cluster_ended(event)
             case SignalReceived(signum):
+                self.is_told_to_stop = True
                 return self._signal_came(signum)
             case GraceExpired():
                 return self._grace_over()
@@ -189,6 +291,41 @@ class Supervision(Struct):
             return local_rank not in self.blamed
         word = self.verdict
         return word is not None and (word.is_accused or word.cause not in (None, local_rank))
+
+    def _member_ended(self, number: int, status: int, seconds: float) -> list[Instruction]:
+        """A process is gone that is started again alone, or ends the job."""
+        member = self.members[number]
+        policy, pause = member.policy, member.policy.pause(member.starts)
+        text = f"{member.name} ended with exit code {status}"
+        if self.phase is not RunPhase.RUNNING:
+            return []
+        if status == 0 or member.is_retired or (self.is_done and policy.serves):
+            return self._leave({number})
+        fails_early = status > 0 and status not in policy.restart_codes and seconds < EARLY_SECONDS
+        if pause is None or (fails_early and member.starts > _QUICK_STARTS):
+            return [Tell(f"{text} after {member.starts} starts"), *self._stop(exit_code_of(status))]
+        if status > 0 and not policy.serves:
+            return [Tell(text), *self._stop(status)]
+        member.starts += 1
+        return [Start(number, pause)]
+
+    def _job_reported(self, report: JobReported) -> list[Instruction]:
+        """Members that are added so late that the job is over before they join are ended: no scheduler would answer them."""
+        self.is_done |= report.is_done
+        self.joined |= report.joined
+        for number in report.retired:
+            self.members[number].is_retired = True
+        policies = {number: member.policy for number, member in self.members.items()}
+        late = {n for n in self.running - self.joined if not (policies[n].serves or policies[n].directs)}
+        if not late or not (self.is_done or any(policies[number].directs for number in self.ended)):
+            return []
+        return [SignalProcesses(tuple(sorted(late)), signal.SIGKILL), *self._leave(late)]
+
+    def _leave(self, numbers: set[int]) -> list[Instruction]:
+        """Members are not started again."""
+        self.running -= numbers
+        self.ended |= numbers
+        return self._finish_if_complete()
 
     def _ranks_ended(self, statuses: Mapping[int, int]) -> list[Instruction]:
         """Some processes are gone: the job goes on, stops because one failed, or is complete."""
@@ -262,6 +399,8 @@ class Supervision(Struct):
             return []
         if word.failure is None:
             return self._finish_if_complete()
+        if self.members:
+            return [Tell(word.failure), *self._stop(word.exit_code or FAILED)]
         self.verdict = word
         # A member is the cause only of what has been formed; launchers without the scheduler hear of it only so.
         self.is_told = self.is_told or (word.cause is not None and not self.formed)
@@ -283,11 +422,11 @@ class Supervision(Struct):
             # The others must not hear of a failure: ranks still exchange data to agree on the step that they save.
             self.phase, self.exit_code, self.gathering = RunPhase.STOPPING, exit_code_of(-signum), False
             self.leaving = True
-            asked = SignalRanks(self._still_running(), signum)
+            asked = SignalProcesses(self._still_running(), signum)
             return [Tell(f"got {signal_name(signum)}: ranks save and leave"), asked, StartGrace(GRACEFUL_SECONDS)]
         if self.phase is RunPhase.RUNNING:
             return [Tell(f"got {signal_name(signum)}"), *self._stop(exit_code_of(-signum), signum)]
-        return [SignalRanks(self._still_running(), signal.SIGKILL)]
+        return [SignalProcesses(self._still_running(), signal.SIGKILL)]
 
     def _grace_over(self) -> list[Instruction]:
         """Go one step further in stopping the ranks."""
@@ -296,31 +435,47 @@ class Supervision(Struct):
             return self._believe()
         if self.phase is RunPhase.RUNNING and self.verdict is not None:
             return [Tell(str(self.verdict.failure)), *self._stop(self._told_code or FAILED)]
+        if self.phase is RunPhase.RUNNING and self.is_parting:
+            return [self._finish()]
         # They have had their time to end by themselves.
         if self.phase is RunPhase.STOPPING and self.running:
-            return [SignalRanks(self._still_running(), signal.SIGKILL)]
+            return [SignalProcesses(self._still_running(), signal.SIGKILL)]
         return []
 
     def _stop(self, exit_code: int, signum: int = signal.SIGTERM) -> list[Instruction]:
         """Ask the ranks to end, with time to do so, and let the other nodes know."""
         self.phase, self.exit_code, self.gathering = RunPhase.STOPPING, exit_code, False
+        if self.members:  # what is lost with them is restored, or was not acknowledged
+            return [TellOthers(), self._finish()]
         asked: list[Instruction] = []
         if self.running:
-            asked = [SignalRanks(self._still_running(), signum), StartGrace(GRACE_SECONDS)]
+            asked = [SignalProcesses(self._still_running(), signum), StartGrace(GRACE_SECONDS)]
         # The other nodes first: they would wait for ranks that are about to end.
         return [TellOthers(), *asked, *self._finish_if_complete()]
 
     def _finish_if_complete(self) -> list[Instruction]:
-        """Finish when nothing runs any more."""
-        if self.running or self.phase is RunPhase.FINISHED:
+        """Finish when nothing runs any more, or only servers do that hear no farewell: each was being started at the end."""
+        if self.phase is RunPhase.FINISHED:
             return []
+        if self.running and not (self.members and all(self.members[number].policy.serves for number in self.running)):
+            return []
+        if self.running:
+            # Those of other machines hear of it, as their scheduler has been told.
+            is_farewell = not self.is_parting and any(member.policy.directs for member in self.members.values())
+            self.is_parting |= is_farewell
+            return [StartGrace(PARTING_SECONDS)] if is_farewell else []
         if self.phase is RunPhase.RUNNING and (self.waits_for_others or self.verdict is not None):
             return []
-        self.phase = RunPhase.FINISHED
         # All ranks have saved and left, as they were asked to.
         if self.leaving and self.all_well:
             self.exit_code = 0
-        return [Finish(self.exit_code)]
+        return [self._finish()]
+
+    def _finish(self) -> Finish:
+        """The end, or that of this start of all ranks."""
+        self.phase = RunPhase.FINISHED
+        is_final = self.exit_code == 0 or self.is_told_to_stop or bool(self.members)
+        return Finish(self.exit_code, None if is_final else self.policy.pause(self.starts))
 
     def _still_running(self) -> tuple[int, ...]:
         """The running ranks in order."""

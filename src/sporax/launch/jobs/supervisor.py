@@ -1,7 +1,7 @@
-"""The launcher's hands: start ranks; listen to the scheduler, to signals and to ends of processes, in one loop.
+"""The launcher's hands: start processes; listen to the scheduler, to signals and to ends of processes, in one loop.
 
-Decisions are `supervision.Supervision`'s; what to start is `job.Job`'s. Each rank leads a session of its own, so that
-the terminal's Ctrl-C reaches the launcher alone and a rank can be ended together with the processes it has started.
+Decisions are `supervision.Supervision`'s; which ranks to start is `job.Job`'s. Each process leads a session of its own, so that
+the terminal's Ctrl-C reaches the launcher alone and a process can be ended together with the processes it has started.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TextIO
+from typing import Self, TextIO
 
 from msgspec import structs
 
@@ -24,18 +24,144 @@ from sporax.cluster.environment import is_verbose
 from sporax.launch.jobs import cores, supervision
 from sporax.launch.jobs.cluster_links import ClusterLink, SchedulerElsewhere, SchedulerHere
 from sporax.launch.jobs.job import NodeJob, RankPlan, connection_variables
-from sporax.launch.jobs.logs import LogTail, last_lines, show, write_problem
+from sporax.launch.jobs.logs import QUOTED_LINES, LogTail, last_lines, show, write_problem
 from sporax.launch.jobs.rank import BoundProcess, rank_command
 from sporax.launch.jobs.secrets import JobSecrets
 from sporax.launch.jobs.supervision import Supervision
 
-_QUOTED_LINES = 20
 _TICK_SECONDS = 0.1
 _IDLE_SECONDS = 0.5
+_RESTART_SECONDS = 1.0
+"""Between two starts, so that a job that fails at once does not keep the machine busy."""
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Supervisor:
+    """Carries out what a `Supervision` decides of processes of this machine; how they start, what happens to them, and who hears
+    of a failure and how, is its subclasses'. A context manager at whose end no process is left running.
+    """
+
+    _turn_seconds = 0.02
+    """Between two looks at the job."""
+    _link: ClusterLink | None = None
+
+    def __init__(self, state: Supervision) -> None:
+        self._state = state
+        self.processes: dict[int, BoundProcess] = {}
+        """Those that were started, by number."""
+        self.failure = ""
+        """The first thing that the user was told of the end; other launchers hear it as the reason."""
+        self.exit_code: int | None = None
+        """None while the job runs."""
+        self.pause: float | None = None
+        """Seconds until all start again, if they do."""
+        self._tails: dict[int, LogTail] = {}
+        self._due: dict[int, float] = {}
+        self._grace_ends: float | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Kill what still runs and close what is open."""
+        self.close()
+
+    def run(self, signals: int) -> int:
+        """Watch the job until it is over.
+
+        Args:
+            signals: descriptor that yields the numbers of the signals that come.
+
+        Returns:
+            The job's exit code.
+        """
+        # Until the state machine says so: it also waits for ranks of other nodes.
+        while self.exit_code is None:
+            self._wait(signals)
+            self._show_tails()
+            for signum in _pending(signals):
+                if signum in _STOP_SIGNALS:
+                    self.handle(supervision.SignalReceived(signum))
+            self.step()
+        return self.exit_code
+
+    def step(self) -> bool:
+        """Take in what has happened; gives whether the job still runs."""
+        for event in self._events():
+            self.handle(event)
+        if self._grace_ends is not None and time.monotonic() >= self._grace_ends:
+            self._grace_ends = None
+            self.handle(supervision.GraceExpired())
+        return self.exit_code is None
+
+    def handle(self, event: supervision.Event) -> None:
+        """Let the state machine decide, and do what it wants done."""
+        for instruction in self._state.handle(event):
+            match instruction:
+                case supervision.Start(number, seconds):
+                    self._due[number] = time.monotonic() + seconds
+                case supervision.SignalProcesses(numbers, signum):
+                    for number in self.processes.keys() & set(numbers):
+                        self.processes[number].signal_group(signum)
+                case supervision.StartGrace(seconds):
+                    self._grace_ends = time.monotonic() + seconds
+                case supervision.BlameRank(local_rank, status):
+                    self._blame(local_rank, status)
+                case supervision.Tell(text):
+                    self._tell(text)
+                case supervision.TellOthers():
+                    self._tell_others()
+                case supervision.Finish():
+                    self.exit_code, self.pause = instruction.exit_code, instruction.pause
+
+    def close(self) -> None:
+        """Leave no process running, and show the last of their output."""
+        for process in self.processes.values():
+            process.end()
+        self._show_tails()
+        for number, tail in self._tails.items():
+            rest = list(tail.close())
+            if not self._state.is_secondary_failure(number):
+                show(rest)
+
+    def _show_tails(self) -> None:
+        """Show what processes have written. Of those that end because of another one, only the logs have their last words."""
+        for number, tail in self._tails.items():
+            lines = list(tail.new_lines())
+            if not self._state.is_secondary_failure(number):
+                show(lines)
+
+    def _wait(self, signals: int) -> None:
+        """Sleep until a signal (the end of a process is one), the scheduler or the clock wants something."""
+        seconds = self._turn_seconds
+        if self._grace_ends is not None:
+            seconds = min(seconds, max(self._grace_ends - time.monotonic(), 0))
+        watched = None if self._link is None else self._link.watched()
+        select.select([signals] if watched is None else [signals, watched], [], [], seconds)
+
+    def _newly_ended(self) -> dict[int, int]:
+        """How processes have ended since the last call, by number."""
+        watched = sorted(self.processes.keys() & self._state.running)
+        return {number: status for number in watched if (status := self.processes[number].poll()) is not None}
+
+    def _events(self) -> Iterator[supervision.Event]:
+        """What has happened since the last call, but for signals and clocks."""
+        raise NotImplementedError
+
+    def _tell(self, text: str) -> None:
+        """Tell the user why the job ends."""
+        self.failure = self.failure or text
+
+    def _tell_others(self) -> None:
+        """Tell launchers of other machines of the `failure`."""
+
+    def _blame(self, local_rank: int, status: int) -> None:
+        """Name the rank that failed."""
+
+
+class RankSupervisor(Supervisor):
     """Runs this node's part of a job; a context manager at whose end no rank is left running.
 
     Args:
@@ -48,6 +174,10 @@ class Supervisor:
     def __init__(
         self, job: NodeJob, listener: socket.socket | None, console: TextIO | None, secrets: JobSecrets
     ) -> None:
+        ranks = {plan.local_rank for plan in job.ranks}
+        policy = supervision.RestartPolicy(job.options.max_restarts, _RESTART_SECONDS, _RESTART_SECONDS)
+        starts = 1 + (job.restart or 0)
+        super().__init__(Supervision(ranks, policy, starts, graceful=job.exits_gracefully))
         self._job = job
         self._secrets = secrets
         # The directory lives as long as this process, also in the background.
@@ -63,62 +193,29 @@ class Supervisor:
                 f"For 'sporax run', log_dir must be a directory that can be written, but '{job.scheduler_log}' got: "
                 f"{error.strerror}."
             ) from error
-        self._link = self._linked(listener)
-        self._state = Supervision(running={plan.local_rank for plan in job.ranks}, graceful=job.exits_gracefully)
-        self.was_told_to_stop = False
-        """Whether a signal ended the job, here or on another node."""
+        self._link: ClusterLink = self._linked(listener)
         self._plans = {plan.local_rank: plan for plan in job.ranks}
-        self._processes: dict[int, BoundProcess] = {}
-        self._tails: dict[int, LogTail] = {}
         self._began = time.monotonic()
-        self._grace_ends: float | None = None
-        self._reason = ""
         self._ended: messages.Leave | None = None
-        self._exit_code: int | None = None
 
-    def __enter__(self) -> Supervisor:
+    def start(self) -> None:
         """Start every rank.
 
         Raises:
-            SporaxRuntimeError: a process or its log file cannot be made; those already started have been killed.
+            SporaxRuntimeError: a process or its log file cannot be made.
         """
-        try:
-            for plan in self._job.ranks:
-                self._processes[plan.local_rank] = self._start(plan)
-        except OSError as error:
-            self._clean_up()
-            raise SporaxRuntimeError(f"For 'sporax run', every rank must start, but {plan} got: {error}.") from error
-        except BaseException:
-            self._clean_up()
-            raise
+        for plan in self._job.ranks:
+            try:
+                self.processes[plan.local_rank] = self._start(plan)
+            except OSError as error:
+                raise SporaxRuntimeError(
+                    f"For 'sporax run', every rank must start, but {plan} got: {error}."
+                ) from error
+        # Output is shown ten times a second; without it fewer turns suffice.
+        self._turn_seconds = _TICK_SECONDS if self._tails else _IDLE_SECONDS
         # After the ranks have started, which would inherit the binding.
         if self._job.scheduler_cores is not None:
             os.sched_setaffinity(0, self._job.scheduler_cores)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Kill what still runs and close what is open."""
-        self._clean_up()
-
-    def run(self, signals: int) -> int:
-        """Watch the job until it is over.
-
-        Args:
-            signals: descriptor that yields the numbers of the signals that come.
-
-        Returns:
-            The job's exit code.
-        """
-        # Until the state machine says so: it also waits for ranks of other nodes.
-        while self._exit_code is None:
-            self._wait(signals)
-            self._show_tails()
-            for event in self._events(signals):
-                self._carry_out(self._state.handle(event))
-        self.was_told_to_stop |= self._link.is_final()
-        return self._exit_code
 
     def _linked(self, listener: socket.socket | None) -> ClusterLink:
         """A link to the scheduler, which is here where it has a socket."""
@@ -174,83 +271,41 @@ class Supervisor:
                 show(tail.new_lines())
                 tail.label = numbered.label
 
-    def _show_tails(self) -> None:
-        """Show what ranks have written. Of ranks that end because of another one, only the logs have their last words."""
-        for local_rank, tail in self._tails.items():
-            lines = list(tail.new_lines())
-            if not self._state.is_secondary_failure(local_rank):
-                show(lines)
-
-    def _wait(self, signals: int) -> None:
-        """Sleep until a signal (the end of a rank is one), the scheduler or the clock wants something."""
-        watched = [signals]
-        if (scheduler := self._link.watched()) is not None:
-            watched.append(scheduler)
-        # Output is shown ten times a second; without it fewer turns suffice.
-        seconds = _TICK_SECONDS if self._tails else _IDLE_SECONDS
-        if self._grace_ends is not None:
-            seconds = min(seconds, max(self._grace_ends - time.monotonic(), 0))
-        select.select(watched, [], [], seconds)
-
-    def _events(self, signals: int) -> Iterator[supervision.Event]:
-        """Everything that has happened."""
-        for signum in _pending(signals):
-            if signum in _STOP_SIGNALS:
-                self.was_told_to_stop = True
-                yield supervision.SignalReceived(signum)
+    def _events(self) -> Iterator[supervision.Event]:
         # Looked for before the link is asked: the ends of ranks come with what they have said.
-        ended = dict(self._newly_ended())
+        ended = self._newly_ended()
+        for local_rank, status in ended.items():
+            self._note(f"{self._plans[local_rank]} {_ending(status)}")
+            if status != 0:  # a rank that ends well may leave a process behind on purpose
+                # Children of a failed rank would go on using its cores and ports.
+                self.processes[local_rank].signal_group(signal.SIGKILL)
         has_failed = any(status > 0 for status in ended.values())
         # First: a rank that ends because of another has told the scheduler of which.
-        yield from self._link.events(is_expected=has_failed)
+        heard = list(self._link.events(is_expected=has_failed))
+        # Where another node was told to stop, the job is not started again.
+        self._state.is_told_to_stop |= self._link.is_final()
+        yield from heard
         self._number()
         if ended:
-            yield supervision.RanksEnded(ended)
-        if self._grace_ends is not None and time.monotonic() >= self._grace_ends:
-            self._grace_ends = None
-            yield supervision.GraceExpired()
+            yield supervision.ProcessesEnded(ended)
 
-    def _newly_ended(self) -> Iterator[tuple[int, int]]:
-        """Local ranks whose process has ended, with how it ended."""
-        for local_rank in sorted(self._state.running):
-            status = self._processes[local_rank].poll()
-            if status is not None:
-                self._note(f"{self._plans[local_rank]} {_ending(status)}")
-                if status != 0:  # a rank that ends well may leave a process behind on purpose
-                    # Children of a failed rank would go on using its cores and ports.
-                    self._processes[local_rank].signal_group(signal.SIGKILL)
-                yield local_rank, status
+    def _tell_others(self) -> None:
+        """With the rank that has failed, if it was one."""
+        reason, ended = f"ended its ranks: {self.failure}", self._ended or messages.Leave(None)
+        self._link.tell_failure(structs.replace(ended, failure=reason, final=self._state.is_told_to_stop))
 
-    def _carry_out(self, instructions: list[supervision.Instruction]) -> None:
-        """Do what the state machine wants done."""
-        for instruction in instructions:
-            match instruction:
-                case supervision.SignalRanks(local_ranks, signum):
-                    for local_rank in local_ranks:
-                        self._processes[local_rank].signal_group(signum)
-                case supervision.StartGrace(seconds):
-                    self._grace_ends = time.monotonic() + seconds
-                case supervision.BlameRank(local_rank, status):
-                    self._blame(self._plans[local_rank], status)
-                case supervision.Tell(text):
-                    self._tell(text)
-                case supervision.TellOthers():
-                    reason, ended = f"ended its ranks: {self._reason}", self._ended or messages.Leave(None)
-                    self._link.tell_failure(structs.replace(ended, failure=reason, final=self.was_told_to_stop))
-                case supervision.Finish(exit_code):
-                    self._exit_code = exit_code
-
-    def _blame(self, plan: RankPlan, status: int) -> None:
+    def _blame(self, local_rank: int, status: int) -> None:
         """Name the rank that failed and quote its log."""
+        plan = self._plans[local_rank]
         code = supervision.exit_code_of(status)
         self._ended = self._ended or messages.Leave(None, plan.rank, _ending(status), exit_code=code)
         seconds = time.monotonic() - self._began
-        self._tell(f"{plan} (process {self._processes[plan.local_rank].pid}) {_ending(status)} after {seconds:.1f} s")
+        self._tell(f"{plan} (process {self.processes[local_rank].pid}) {_ending(status)} after {seconds:.1f} s")
         if (problem := write_problem(plan.log_path)) is not None:
             self._say(f"sporax run: its log '{plan.log_path}' cannot be written: {problem}")
         # Where its output is shown, its traceback stands above: once is enough.
-        is_printed = plan.local_rank in self._tails
-        if lines := last_lines(plan.log_path, 1 if is_printed else _QUOTED_LINES):
+        is_printed = local_rank in self._tails
+        if lines := last_lines(plan.log_path, 1 if is_printed else QUOTED_LINES):
             head = (
                 f"last {'line' if is_printed else 'lines'} of {plan.log_path}{', shown above' if is_printed else ''}:"
             )
@@ -258,8 +313,7 @@ class Supervisor:
                 self._say(f"  | {line}")
 
     def _tell(self, text: str) -> None:
-        """Say something to the user; the first thing said is what other nodes get to hear as the reason."""
-        self._reason = self._reason or text
+        super()._tell(text)
         self._say(f"sporax run: {text}")
 
     def _say(self, line: str) -> None:
@@ -279,17 +333,11 @@ class Supervisor:
                 )
             self._log_works = False
 
-    def _clean_up(self) -> None:
+    def close(self) -> None:
         """Leave no rank running, and close everything."""
-        for process in self._processes.values():
-            process.end()
-        self._show_tails()
-        for local_rank, tail in self._tails.items():
-            rest = list(tail.close())
-            if not self._state.is_secondary_failure(local_rank):
-                show(rest)
+        super().close()
         self._link.close()
-        self._note(f"the launcher ends with exit code {self._exit_code}")
+        self._note(f"the launcher ends with exit code {self.exit_code}")
         with suppress(OSError):
             self._log.close()
         private.remove(self._secrets.directory)

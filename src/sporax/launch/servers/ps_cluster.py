@@ -1,7 +1,7 @@
-"""A whole parameter server on this machine: scheduler and servers as processes that are started again when they end.
+"""A parameter server on this machine: scheduler and servers as processes that are started again when they end.
 
-Who ends is told to the scheduler at once, so that no one waits for a
-lease. Deaths are backed off per process: 0, 0.1, 0.2, 0.4 ... s.
+`supervision.Supervision` decides, by the policy of a process's role. The end of a server is told to the scheduler at once, so
+that no one waits for a lease.
 """
 
 from __future__ import annotations
@@ -11,18 +11,29 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster.board import process_state
 from sporax.cluster.environment import join_address
 from sporax.launch.jobs.rank import BoundProcess, rank_command
-from sporax.launch.jobs.supervision import FAILED, exit_code_of
+from sporax.launch.jobs.supervision import (
+    ClusterEnded,
+    Event,
+    JobReported,
+    Member,
+    MemberAdded,
+    ProcessesEnded,
+    RestartPolicy,
+    Supervision,
+)
+from sporax.launch.jobs.supervisor import Supervisor
 from sporax.launch.target import Target
 from sporax.ps.client.scheduler_link import Requester
 from sporax.ps.environment import DAMAGED_LOGS_VARIABLE, REPLACED
@@ -31,34 +42,27 @@ from sporax.ps.scheduler.journal import journal_path, read_journal
 from sporax.ps.sockets.security import Keys
 
 _ASK_SECONDS = 0.25
-_PARTING_SECONDS = 3.0  # for servers to hear that the job is over, and to end by themselves
-_QUIET_SECONDS = 5.0
-_LONGEST_BACKOFF = 2.0
+POLICIES = {
+    "scheduler": RestartPolicy(directs=True),
+    "server": RestartPolicy(restart_codes=(REPLACED,), serves=True),
+    "worker": RestartPolicy(),
+}
+"""Who of a job with parameter servers is started again; a parameter of the job says how often."""
 _RUNNING = ("R", "S", "D", "I", "t")
 """Letters of /proc/<process>/stat: it computes, or waits, or a debugger holds it. Where the system has no such file, none counts
 as running, and leases of workers hold.
 """
 
 
-class Child(Struct):
-    """One supervised process."""
+class Child(Struct, frozen=True):
+    """One supervised process; `number` is that by which its supervision knows it."""
 
     role: str
     index: int
     node: str
+    number: int
     environ: dict[str, str]
     log: Path | None = None
-    process: BoundProcess | None = None
-    starts: int = 0
-    start_at: float = 0.0
-    started: float = 0.0
-    exit_code: int | None = None
-
-    def end(self) -> None:
-        """End it, if it runs."""
-        if self.process is not None:
-            self.process.end()
-            self.process = None
 
 
 class NodeShare(Struct, frozen=True):
@@ -82,7 +86,7 @@ class NodeShare(Struct, frozen=True):
         return (index - first if role == "worker" else index) % self.num_nodes == self.node_rank
 
 
-class LocalCluster:
+class LocalCluster(Supervisor):
     """Scheduler, servers and (optionally) workers of one machine, kept running.
 
     Args:
@@ -108,6 +112,7 @@ class LocalCluster:
         keys: Keys | None = None,
         share: NodeShare | None = None,
     ) -> None:
+        super().__init__(Supervision())
         self.directory = directory
         self._share = share or NodeShare(local_workers=max(workers, 1))
         numbers = {"MS_SERVER_NUM": str(servers), "MS_WORKER_NUM": str(workers or environ.get("MS_WORKER_NUM", "1"))}
@@ -124,12 +129,12 @@ class LocalCluster:
         """Of the scheduler."""
         self._requester = Requester(self.address, keys)
         self.children: dict[tuple[str, int], Child] = {}
+        """Those that are wanted now, by role and index."""
+        self._children: list[Child] = []
+        self._started: dict[int, float] = {}
         self.wanted: Wanted | None = None
-        self.failure = ""
-        self.exit_code = 0
         self._num_notices = 0
         self._asked = 0.0
-        self._parting_until = 0.0
         for role, count in (("scheduler", 1), ("server", servers), ("worker", workers)):
             for index in range(count):
                 if self._share.owns(role, index):
@@ -147,21 +152,39 @@ class LocalCluster:
         # A log of an earlier job would be taken for this one's.
         if log is not None:
             log.unlink(missing_ok=True)
-        self.children[(role, index)] = Child(role, index, node, variables, log)
+        child = self.children[(role, index)] = Child(role, index, node, len(self._children), variables, log)
+        self._children.append(child)
+        policy = replace(POLICIES[role], max_restarts=self._max_restarts)
+        self.handle(MemberAdded(child.number, Member(f"{role} {index}", policy)))
 
-    def step(self) -> bool:
-        """Start what should run, notice what has ended; gives whether the job still runs."""
+    def _events(self) -> Iterator[Event]:
         now = time.monotonic()
-        for child in list(self.children.values()):
-            self._look_after(child, now)
+        for number in [number for number, moment in self._due.items() if moment <= now]:
+            del self._due[number]
+            if number in self._state.running:
+                yield from self._start(self._children[number], now)
+        ended = self._newly_ended()
+        # First: what ends here may end because of another machine.
+        yield from self._heard()
+        for number, status in ended.items():
+            self.processes.pop(number).release()
+            child = self._children[number]
+            if child.role == "server":
+                self._requester.tell(Exited(child.role, child.node))
+            if child.role == "scheduler" and status != 0 and (error := self._error_of_job()):
+                # An error of the job as a whole is named by the scheduler.
+                yield ClusterEnded(error)
+        if ended:
+            yield ProcessesEnded(ended, {number: now - self._started[number] for number in ended})
         # The scheduler is not asked at every turn: 50 questions a second would disturb it.
-        if now >= self._asked:
+        if now >= self._asked and self.exit_code is None:
             self._asked = now + _ASK_SECONDS
-            self._follow(self._requester.ask(GetWanted(self._running_workers()), Wanted, 0.05))
-        scheduler = self.children.get(("scheduler", 0))
-        if self.wanted is not None and (self.wanted.finished or (scheduler is not None and scheduler.exit_code == 0)):
-            self._end_latecomers(self.wanted)
-        return not self.failure and not self._is_over(now)
+            # The last that it has said holds after its end.
+            self._follow(self._requester.ask(GetWanted(self._running_workers()), Wanted, 0.05) or self.wanted)
+
+    def _heard(self) -> Iterator[Event]:
+        """What launchers of other machines say."""
+        return iter(())
 
     def _running_workers(self) -> list[str]:
         """Names of the workers whose processes run. One that gets no processor, or holds Python's lock, sends no heartbeats for
@@ -170,57 +193,10 @@ class LocalCluster:
         return [
             child.node
             for child in self.children.values()
-            if child.role == "worker" and child.process is not None and process_state(child.process.pid) in _RUNNING
+            if child.role == "worker"
+            and child.number in self.processes
+            and process_state(self.processes[child.number].pid) in _RUNNING
         ]
-
-    def _is_over(self, now: float) -> bool:
-        """Whether nothing runs any more, but for servers that have not heard the farewell of a scheduler that has ended well.
-
-        A server that was being started again when the job ended would wait for an answer of that scheduler for long.
-        """
-        running = {child.role for child in self.children.values() if child.exit_code is None}
-        # Servers that are still there hear that the job is over, or are ended after a moment.
-        if running == {"server"} and ("scheduler", 0) in self.children:
-            self._parting_until = self._parting_until or now + _PARTING_SECONDS
-            return now > self._parting_until
-        return not running
-
-    def _look_after(self, child: Child, now: float) -> None:
-        if child.exit_code is not None:
-            return
-        if child.process is None:
-            if now >= child.start_at:
-                self._start(child, now)
-            return
-        status = child.process.poll()
-        if status is None:
-            return
-        child.process.release()
-        child.process = None
-        if child.role == "server":
-            self._requester.tell(Exited(child.role, child.node))
-        self._after_exit(child, status, now)
-
-    def _after_exit(self, child: Child, status: int, now: float) -> None:
-        """End the job, start the child again later, or neither, by the exit code of its process."""
-        # A child that fails again and again right after its start would never get further.
-        fails_at_start = status > 0 and status != REPLACED and now - child.started < _QUIET_SECONDS
-        told = self.wanted
-        is_over = told is not None and ((child.role == "server" and told.finished) or child.node in told.retired)
-        if status == 0 or is_over:
-            child.exit_code = 0
-        elif child.role == "scheduler" and (error := self._error_of_job()):
-            # An error of the job as a whole is named by the scheduler.
-            self.fail(error)
-        elif child.starts > self._max_restarts or (fails_at_start and child.starts > 3):
-            text = f"{child.role} {child.index} ended with exit code {status} after {child.starts} starts"
-            self.fail(text, exit_code_of(status))
-        elif status > 0 and child.role in ("worker", "scheduler"):
-            # A positive status is the program's own error, which a restart would repeat.
-            self.fail(f"{child.role} {child.index} ended with exit code {status}", status)
-        else:
-            # Twice as long after each start, so that a broken process does not fill the machine.
-            child.start_at = now + min(0.05 * (2 ** max(0, child.starts - 4)), _LONGEST_BACKOFF)
 
     def _error_of_job(self) -> str:
         """Why the scheduler has ended the job, as it said, or as it wrote down where no process heard it."""
@@ -230,20 +206,18 @@ class LocalCluster:
             return read_journal(journal_path(self.directory, int(self.address.rpartition(":")[2]))).error
         return ""
 
-    def _start(self, child: Child, now: float) -> None:
-        child.starts += 1
-        child.started = now
+    def _start(self, child: Child, now: float) -> Iterator[Event]:
+        self._started[child.number] = now
         output: int | IO[bytes] = subprocess.DEVNULL
         if child.log is not None:
             try:
                 child.log.parent.mkdir(parents=True, exist_ok=True)
                 output = open(child.log, "ab")  # noqa: SIM115 (closed below)
             except OSError as error:
-                self.fail(
-                    f"the output of {child.role} {child.index} must go to '{child.log}', but got: {error.strerror}"
-                )
+                where = f"the output of {child.role} {child.index} must go to '{child.log}'"
+                yield ClusterEnded(f"{where}, but got: {error.strerror}")
                 return
-        child.process = BoundProcess(functools.partial(self._command, child), child.environ, output)
+        self.processes[child.number] = BoundProcess(functools.partial(self._command, child), child.environ, output)
         if not isinstance(output, int):
             output.close()
 
@@ -263,7 +237,12 @@ class LocalCluster:
         self._num_notices = len(target.notices)
         self.wanted = target
         if target.error:
-            self.fail(target.error)
+            self.handle(ClusterEnded(target.error))
+        joined, retired = (
+            frozenset(child.number for child in self._children if child.node in nodes)
+            for nodes in (target.joined, target.retired)
+        )
+        self.handle(JobReported(target.finished, joined, retired))
         if target.finished:
             return
         for role, count in (("server", target.servers), ("worker", target.workers if self._worker else 0)):
@@ -273,28 +252,11 @@ class LocalCluster:
                 if child is None:
                     if self._share.owns(role, index):
                         self._add(role, index)
-                elif child.exit_code is not None and child.node in target.retired:
+                elif child.number not in self._state.running and child.node in target.retired:
                     # A retired process is replaced by one with a new name, as the scheduler never takes an old name back.
                     self._add(role, index, f"{child.node}+")
 
-    def _end_latecomers(self, target: Wanted) -> None:
-        """End workers that were added so late that the job was over before they could join: no scheduler would answer them."""
-        for child in self.children.values():
-            if child.role == "worker" and child.exit_code is None and child.node not in target.joined:
-                child.end()
-                child.exit_code = 0
-
-    def fail(self, reason: str, exit_code: int = FAILED) -> None:
-        """End the job for a reason, and with an exit code; the first one counts."""
-        if not self.failure:
-            self.failure, self.exit_code = reason, exit_code
-
-    def fail_elsewhere(self, reason: str, exit_code: int) -> None:
-        """End the job because another launcher has; what has failed here meanwhile has failed because of that."""
-        self.failure, self.exit_code = reason, exit_code
-
     def close(self) -> None:
         """End everything that still runs."""
-        for child in self.children.values():
-            child.end()
+        super().close()
         self._requester.close()
