@@ -17,7 +17,7 @@ $(BIN)/.ready: pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[examples,test,dev]'
 	@touch $@
 
-demo: $(BIN)/.ready ## Train two networks on one device and cut over eight, show the plan, compare (under 90 s)
+demo: $(BIN)/.ready ## Train two networks on one device and sharded over eight, show the plan, compare (under 90 s)
 	$(BIN)/sporax run --local_devices 8 examples/01-train-digits/train.py
 
 test: $(BIN)/.ready ## Run the tests: every behaviour, one or a few of its variants (10 to 14 minutes on 2 cores)
@@ -48,13 +48,9 @@ test-newest: $(BIN)/.tests-ready ## Run what a new Python or JAX breaks first: V
 	$(BIN)/python -m pytest -n auto -m "not slow and not soak" $(NEWEST)
 	$(BIN)/python -m pytest -n auto -m "not soak" $(NEWEST_JOBS)
 
-soak: $(BIN)/.ready ## Minutes of kills, changed files and eight devices against one, from a seed
-	$(BIN)/python tools/soak.py --cases 600
-	$(BIN)/python tools/soak_servers.py --kills 60
-	$(BIN)/python tools/soak_network.py --cases 200 || test $$? -eq 2  # 2: no machines can be had here (root, Linux)
-	$(BIN)/python tools/soak_steps.py --runs 100
-	$(BIN)/python tools/soak_collectives.py --runs 2000
-	$(BIN)/python tools/soak_memory.py --cases 200 || test $$? -eq 1  # 1: fewer than 95 % are predicted within 10 %
+soak: $(BIN)/.ready ## An hour of kills, changed files, lost networks and repeated runs, from a seed
+	$(BIN)/python tools/soak.py kills files fuzz jobs servers points removals network steps collectives control || test $$? -eq 2  # 2: no machines can be had here (root, Linux)
+	$(BIN)/python tools/soak.py memory || test $$? -eq 1  # 1: fewer than 95 % are predicted within 10 %
 	$(BIN)/python -m pytest -n auto -m "hypothesis and not soak" --hypothesis-profile random
 	$(BIN)/python -m pytest -n 0 -m soak || test $$? -eq 5  # 5: no test has this mark
 

@@ -217,6 +217,6 @@ def test_training_goes_on_soon_after_a_server_was_killed() -> None:
 def test_the_soak_finds_the_places_of_the_code_at_which_it_kills() -> None:
     """It puts its points around functions of the project by their names, in processes whose failures only a soak would show."""
     tools = Path(__file__).parents[2] / "tools"
-    code = "import soak_servers; soak_servers.arm('in a pull:1:9:/dev/null')"
+    code = "from soaks import servers; servers.arm('in a pull:1:9:/dev/null')"
     done = subprocess.run([sys.executable, "-c", code], cwd=tools, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,8 @@ from collections import Counter
 
 import machines
 import pytest
-import soak_network
+import soak
+from soaks import network
 
 NUMBERS = {
     4: ("cable pulled for 1 s", "ranks", "went on"),
@@ -26,7 +27,7 @@ NUMBERS = {
 def program(tmp_path_factory):
     """What all jobs run: those of one size have the same losses on one machine, which are computed once."""
     path = tmp_path_factory.mktemp("networks") / "job.py"
-    path.write_text(textwrap.dedent(soak_network.PROGRAM))
+    path.write_text(textwrap.dedent(network.PROGRAM))
     return path, {}
 
 
@@ -35,18 +36,18 @@ def program(tmp_path_factory):
 def test_a_job_goes_on_with_the_same_numbers_or_names_the_cause_everywhere(program, number):
     if reason := machines.why_unavailable():
         pytest.skip(f"machines cannot be had here: {reason}")
-    case = soak_network.case_of(0, number)
+    case = network.case_of(0, number)
     kind, job, outcome = NUMBERS[number]
     assert (case.kind, case.job) == (kind, job)
-    assert soak_network.tried(case, *program) == outcome
+    assert network.tried(case, *program) == outcome
 
 
 def test_cases_are_drawn_from_the_seed_and_cover_all_kinds():
-    cases = [soak_network.case_of(0, number) for number in range(200)]
-    assert cases == [soak_network.case_of(0, number) for number in range(200)]
-    assert cases != [soak_network.case_of(1, number) for number in range(200)]
+    cases = [network.case_of(0, number) for number in range(200)]
+    assert cases == [network.case_of(0, number) for number in range(200)]
+    assert cases != [network.case_of(1, number) for number in range(200)]
     kinds = Counter(case.kind for case in cases)
-    assert set(kinds) == set(soak_network.KINDS)
+    assert set(kinds) == set(network.KINDS)
     assert {case.job for case in cases} == {"ranks", "servers"}
     assert 20 <= sum(case.step < 0 for case in cases) <= 60
     assert all(0 <= case.victim < case.num_machines for case in cases)
@@ -66,12 +67,10 @@ def test_cases_are_drawn_from_the_seed_and_cover_all_kinds():
     ],
 )
 def test_a_cause_is_named_by_the_launcher_alone(line, named):
-    assert soak_network.names_a_cause([line]) == named
+    assert network.names_a_cause([line]) == named
 
 
-def test_the_help_of_the_tool_names_all_kinds(capsys):
-    with pytest.raises(SystemExit) as ended:
-        soak_network.main(["--help"])
-    assert ended.value.code == 0
+def test_the_list_of_the_tool_names_all_kinds(capsys):
+    assert soak.main(["network", "--list"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert [kind for kind in soak_network.KINDS if kind not in text] == []
+    assert [kind for kind in network.KINDS if kind not in text] == []

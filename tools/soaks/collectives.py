@@ -2,16 +2,13 @@
 
 XLA runs the collectives of CPUs through gloo once `jax.distributed` is initialized. Every program here is run again and again
 from the same input, with ranks that arrive together or after random sleeps, while other processes keep the cores busy. The
-collectives are those that Sporax's operators are lowered to. The control is gloo's reduce-scatter, which Sporax does not use:
-it is known to be wrong (https://github.com/jax-ml/jax/issues/40830), but seldom in so small a program: a difference proves the
-defect, no difference proves nothing. See `KNOWN_BAD` and `sporax.runtime.world.has_reduce_scatter`.
-
-Run: python tools/soak_collectives.py [--runs 10000] [--processes 1,2,3,4] [--only all_reduce,…] [--load 2] [--json FILE]
+collectives are those that Sporax's operators are lowered to. The scenario `control` is gloo's reduce-scatter, which Sporax does
+not use: it is known to be wrong (https://github.com/jax-ml/jax/issues/40830), but seldom in so small a program: a difference
+proves the defect, no difference proves nothing. See `KNOWN_BAD` and `sporax.runtime.world.has_reduce_scatter`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -20,21 +17,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
+
+from soaks.scenario import RUNNER, Scenario, Trial
 
 KNOWN_BAD = ("0.10", "0.13")
 """Versions of jaxlib, from and below, whose reduce-scatter between CPU processes is known to be wrong, or not known to be mended.
 
 In 60,000 runs with 0.12.0.1 none differed, which proves little: the issue saw it in large programs of many devices."""
-CONTROL = "control: psum_scatter"
-COLLECTIVES = ("all_reduce", "pairs", "all_gather", "all_to_all", "permute", "broadcast", "reduce_scatter", CONTROL)
+_CONTROL = "psum_scatter"
+_COLLECTIVES = ("all_reduce", "pairs", "all_gather", "all_to_all", "permute", "broadcast", "reduce_scatter")
 SIZES = {"small": 64, "middle": 4096, "large": 131_072, "huge": 1_048_576}
 """Float32 numbers that a device sends to another one where there are two; huge ones shrink with the square of the devices."""
 _SHARES = {"small": 0.6, "middle": 0.34, "large": 0.05, "huge": 0.01}
 """Shares of the runs: large messages take long."""
-_MODES = ("true", "false")
-"""Values of JAX_CPU_ENABLE_ASYNC_DISPATCH."""
+_PROCESSES, _MODES = (1, 2, 3, 4), ("true", "false")
+"""Numbers of processes, and values of JAX_CPU_ENABLE_ASYNC_DISPATCH."""
 _SLEEP_SECONDS = 0.001
 """Longest random sleep before a run: about what a small exchange takes."""
 _DEVICES_OF_ONE = 8
@@ -43,70 +42,43 @@ _LIMIT_SECONDS = 3600.0
 """Time after which a job is ended."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--runs", type=int, default=10_000, help="runs of each collective, over all numbers of processes"
-    )
-    parser.add_argument(
-        "--processes", default="1,2,3,4", help=f"numbers of processes; one has {_DEVICES_OF_ONE} devices"
-    )
-    parser.add_argument("--only", default=",".join(COLLECTIVES), help="collectives, separated by commas")
-    parser.add_argument("--load", type=int, default=2, help="processes that keep cores busy meanwhile")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="where to write the counts")
-    parser.add_argument("--rank", type=json.loads, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.rank is not None:
-        _rank(**options.rank)
-        return 0
-    names, processes = options.only.split(","), [int(number) for number in options.processes.split(",")]
-    jobs = [(count, mode) for count in processes for mode in _MODES]
-    runs = -(-options.runs // len(jobs))
-    total: dict[str, dict[str, list[int]]] = {}
-    with _Load(options.load):
-        for count, mode in jobs:
-            for name, (tried, different) in _job(count, mode, names, runs, options.seed).items():
-                entry = total.setdefault(name, {}).setdefault(str(count), [0, 0])
-                entry[0], entry[1] = entry[0] + tried, entry[1] + different
-                print(f"{count} processes, asynchronous {mode}: {name}: {different} of {tried} differ", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(total, indent=1))
-    return _verdict(total)
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A start of a job: `processes`, one has eight devices, and `mode`, whether JAX starts programs asynchronously."""
+
+    processes: int
+    mode: str
+
+    def __str__(self) -> str:
+        return f"{self.processes} processes, asynchronous {self.mode}"
 
 
-def _verdict(total: dict[str, dict[str, list[int]]]) -> int:
-    print("\n| collective | " + " | ".join(f"{count} processes" for count in next(iter(total.values()))) + " | all |")
-    failed = False
-    for name, by_count in total.items():
-        tried, different = (sum(entry[part] for entry in by_count.values()) for part in (0, 1))
-        cells = [f"{wrong} of {runs}" for runs, wrong in by_count.values()]
-        print(f"| {name} | " + " | ".join(cells) + f" | {different} of {tried} |")
-        failed |= name != CONTROL and different > 0
-        if name == CONTROL and not different:
-            print("The control shows no difference in so many runs, which does not prove that jaxlib has been mended.")
-    return int(failed)
+def job_of(seed: int, number: int) -> Job:
+    """All numbers of processes in both modes, by turns."""
+    return Job(_PROCESSES[number // len(_MODES) % len(_PROCESSES)], _MODES[number % len(_MODES)])
 
 
-class _Load:
-    """Processes that do arithmetic and touch memory until the end of the block."""
-
-    _CODE = "import numpy as np\nx = np.random.rand(300, 300)\nwhile True: x = x @ x; x /= abs(x).max()"
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __enter__(self) -> None:
-        environ = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        self._busy = [subprocess.Popen([sys.executable, "-c", self._CODE], env=environ) for _ in range(self._count)]
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._busy:
-            process.kill()
-            process.wait()
+def repeat(trial: Trial, job: Job) -> str:
+    """One compiled collective gives the same bits from the same input, run by run, and those of numpy."""
+    return _repeated(trial, job, _COLLECTIVES)
 
 
-def _job(num_processes: int, mode: str, names: Sequence[str], runs: int, seed: int) -> dict[str, tuple[int, int]]:
+def control(trial: Trial, job: Job) -> str:
+    """The same with gloo's reduce-scatter alone, whose differences are known."""
+    return _repeated(trial, job, [_CONTROL])
+
+
+def _repeated(trial: Trial, job: Job, names: Sequence[str]) -> str:
+    counts = _job(job.processes, job.mode, names, trial.size, f"{trial.seed} {trial.number}")
+    for name, (tried, different) in counts.items():
+        trial.faults.counts[f"runs of {name}"] += tried
+        trial.faults.counts[f"differences of {name}"] += different
+    if wrong := {name: different for name, (_, different) in counts.items() if different}:
+        raise AssertionError(f"of {trial.size} runs each, others differ: {wrong}")
+    return "equal"
+
+
+def _job(num_processes: int, mode: str, names: Sequence[str], runs: int, seed: str) -> dict[str, tuple[int, int]]:
     """Runs that were tried and those of which some device had another result, by collective."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -117,14 +89,14 @@ def _job(num_processes: int, mode: str, names: Sequence[str], runs: int, seed: i
     ranks = []
     for rank in range(num_processes):
         task = {"rank": rank, "size": num_processes, "port": port, "names": list(names), "runs": runs, "seed": seed}
-        command = [sys.executable, __file__, "--rank", json.dumps(task)]
+        command = [sys.executable, str(RUNNER), "--process", "collectives", json.dumps(task)]
         ranks.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     wrong: dict[str, set[int]] = {}
     try:
         for process in ranks:
             out, errors = process.communicate(timeout=_LIMIT_SECONDS)
             if process.returncode:
-                raise SystemExit(
+                raise AssertionError(
                     f"a rank of {num_processes} ended with exit code {process.returncode}:\n{errors[-3000:]}"
                 )
             for name, numbers in json.loads(out.splitlines()[-1]).items():
@@ -138,7 +110,13 @@ def _job(num_processes: int, mode: str, names: Sequence[str], runs: int, seed: i
 # ------------------------------------------------------------------------------------------------------- in a rank
 
 
-def _rank(rank: int, size: int, port: int, names: Sequence[str], runs: int, seed: int) -> None:
+def process(words: Sequence[str]) -> int:
+    """Be a rank of a job."""
+    _rank(**json.loads(words[0]))
+    return 0
+
+
+def _rank(rank: int, size: int, port: int, names: Sequence[str], runs: int, seed: str) -> None:
     import jax
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -227,7 +205,7 @@ def _bodies(count: int) -> dict[str, Callable[[Any], Any]]:
         "permute": lambda x: lax.ppermute(x, "rank", [(place, (place + 1) % count) for place in range(count)]),
         "broadcast": from_last,
         "reduce_scatter": scattered,
-        CONTROL: lambda x: lax.psum_scatter(x, "rank", scatter_dimension=1, tiled=True),
+        _CONTROL: lambda x: lax.psum_scatter(x, "rank", scatter_dimension=1, tiled=True),
     }
 
 
@@ -251,9 +229,10 @@ def _expected(name: str, values: Any) -> list[Any]:
         "permute": lambda: [values[place - 1] for place in range(count)],
         "broadcast": lambda: [values[-1]] * count,
         "reduce_scatter": lambda: list(pieces.sum(0)),
-        CONTROL: lambda: list(pieces.sum(0)),
+        _CONTROL: lambda: list(pieces.sum(0)),
     }[name]()
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+_SETTINGS: dict[str, Any] = {"cases": 8, "case": job_of, "size": 250, "unit": "runs of each collective", "load": 2}
+COLLECTIVES_SCENARIO = Scenario("collectives", repeat, **_SETTINGS)
+CONTROL_SCENARIO = Scenario("control", control, **_SETTINGS, tolerated=1.0)

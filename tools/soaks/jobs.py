@@ -1,4 +1,4 @@
-"""The trial `jobs` of `soak.py`: a rank of a real job ends in a random way at a random moment.
+"""A rank of a real job ends in a random way at a random moment.
 
 The job must end soon with an exit code that is not 0, the first thing that the launcher says must be about that rank, no stack
 trace of JAX's C++ code may be shown, and neither a process nor a file of the job may be left.
@@ -7,11 +7,13 @@ trace of JAX's C++ code may be shown, and neither a process nor a file of the jo
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
+
+from soaks.scenario import SURVIVED, Scenario, Trial
 
 HOWS = ("kill", "stop", "abort", "fault", "raise", "exit 0", "exit 3")
 _SECONDS = 120
@@ -44,8 +46,9 @@ _PROGRAM = """
 """
 
 
-def end_of_a_rank(draw: random.Random, folder: Path) -> None:
-    """One job."""
+def end_of_a_rank(trial: Trial, case: Any) -> str:
+    """A rank of a job is killed, stopped, aborted, raises or leaves; the launcher names it, and nothing is left."""
+    draw, folder = trial.draw, trial.folder
     how, size = draw.choice(HOWS), draw.choice([2, 2, 3])
     victim, seconds = draw.randrange(size), draw.random() * 0.5
     program = folder / f"job{draw.randrange(10**9)}.py"
@@ -72,6 +75,7 @@ def end_of_a_rank(draw: random.Random, folder: Path) -> None:
         timeout=_SECONDS,
         check=False,
     )
+    trial.faults.counts[f"ranks that {how}"] += 1
     said = [line for line in job.stderr.splitlines() if line.startswith("sporax run: ")]
     problems = [
         *(["the exit code is 0"] if job.returncode == 0 else []),
@@ -81,8 +85,9 @@ def end_of_a_rank(draw: random.Random, folder: Path) -> None:
         *(f"'{left.name}' is left" for left in temporary.iterdir()),
     ]
     if problems:
-        shown = "\n".join((job.stdout + job.stderr).splitlines()[-40:])
-        raise AssertionError(f"rank {victim} of {size}, {how} after {seconds:.2f} s: {'; '.join(problems)}\n{shown}")
+        tail = "\n".join((job.stdout + job.stderr).splitlines()[-40:])
+        raise AssertionError(f"rank {victim} of {size}, {how} after {seconds:.2f} s: {'; '.join(problems)}\n{tail}")
+    return SURVIVED
 
 
 def _processes(word: str) -> list[int]:
@@ -95,3 +100,6 @@ def _processes(word: str) -> list[int]:
         except OSError:  # it has ended
             continue
     return found
+
+
+JOBS_SCENARIO = Scenario("jobs", end_of_a_rank, cases=24)

@@ -3,17 +3,12 @@
 A step is drawn from the seed and its number alone: layers one by one, in a scan, a loop or a `jax.shard_map`, computed again
 or not, with or without gradient, donated or not, in float32 or half precision. Plans are those of the searches; nothing is run.
 Counted are steps above 1 MB; the aim is that 95 % of them are predicted within 10 %.
-
-Run: python tools/soak_memory.py [--seed 0] [--first 0] [--cases 200] [--only TEXT]
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
-import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +21,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import sporax
+from soaks.scenario import NotCountedError, Scenario, Trial
 from sporax.planner import peak_bytes
 from sporax.runtime.planned.compiled_plans import device_bytes
 
@@ -142,28 +138,22 @@ def compared(number: int, seed: int) -> tuple[str, int, int]:
     return text, peak_bytes(planned.result), device_bytes(executable)
 
 
-def main() -> int:
-    """Print every step that is off, and the share of those that are not; 1 where they are too few."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--seed", type=int, default=0, help="another seed draws other steps (0)")
-    parser.add_argument("--first", type=int, default=0, help="number of the first step (0)")
-    parser.add_argument("--cases", type=int, default=200, help="how many (200)")
-    parser.add_argument("--only", default="", help="steps whose description has this text")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    counted = off = 0
-    for number in range(options.first, options.first + options.cases):
-        if options.only not in drawn(options.seed, number)[0]:
-            continue
-        text, predicted, compiled = compared(number, options.seed)
-        if compiled >= LEAST_BYTES:
-            counted, error = counted + 1, predicted / compiled - 1
-            off += abs(error) > WITHIN
-            if abs(error) > WITHIN:
-                print(f"{text}: {predicted} predicted, {compiled} compiled, {error:+.1%}", flush=True)
-    print(f"{counted - off} of {counted} within {WITHIN:.0%}")
-    return int(counted - off < SHARE * counted)
+def predict(trial: Trial, text: str) -> str:
+    """The predicted memory of a random training step is within 10 % of the compiled program's."""
+    _, predicted, compiled = compared(trial.number, trial.seed)
+    if compiled < LEAST_BYTES:
+        raise NotCountedError("a small step")
+    error = predicted / compiled - 1
+    if abs(error) > WITHIN:
+        raise AssertionError(f"{predicted} predicted, {compiled} compiled, {error:+.1%}")
+    return f"within {WITHIN:.0%}"
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+MEMORY_SCENARIO = Scenario(
+    "memory",
+    predict,
+    cases=200,
+    case=lambda seed, number: drawn(seed, number)[0],
+    kind=lambda text: "",
+    tolerated=1 - SHARE,
+)

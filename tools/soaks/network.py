@@ -5,22 +5,16 @@ ranks still come together. It must end in one of two ways: with every loss of a 
 machine that is left with an exit code that is not 0 and a line that names a machine or a rank, within `END_SECONDS`. What a job
 has to survive (`MUST_GO_ON`) must end in the first way. No process of the job may be left, and no file of it outside of its logs.
 
-Each case is drawn from the seed and its own number alone: `--first 17 --cases 1` runs one again. Needs Linux and root.
-
-Run: python tools/soak_network.py [--seed 0] [--cases 200] [--first 0] [--only KIND] [--json FILE]
+Needs Linux and root.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
 import time
@@ -31,6 +25,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from machines import Link, Machines, MachinesUnavailableError
+
+from soaks.scenario import NotCountedError, Scenario, Trial, UnavailableError
 
 STEPS = 30
 END_SECONDS = 60.0
@@ -236,11 +232,10 @@ _LATE, _LATE_SECONDS = "a rank comes 35 s late", 35
 _THREE = {"two partitions", "two partitions in turn, 2 s each"}
 
 
-def case_of(seed: int, number: int, only: str | None = None) -> Case:
+def case_of(seed: int, number: int) -> Case:
     """The case with this number."""
     draw = random.Random(f"network {seed} {number}")
     kind = draw.choices(list(KINDS), [weight for _, weight in KINDS.values()])[0]
-    kind = only or kind
     job = draw.choice(["ranks", "ranks", "servers"])
     num_machines = 3 if kind in _THREE else draw.choice([2, 2, 3])
     ranks_each = 1 if job == "servers" or num_machines == 3 else draw.choice([1, 1, 2])
@@ -391,69 +386,21 @@ def _in_repr(job: Job) -> str:
     )
 
 
-def run(seed: int, numbers: Sequence[int], only: str | None, report: Path | None) -> dict[str, dict[str, Any]]:
-    """Run cases; figures by kind. What fails is told at once, and figures are written after each case."""
-    figures: dict[str, dict[str, Any]] = {}
-    known: dict[tuple[str, int], list[str]] = {}
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        program = Path(folder) / "job.py"
+def disturb(trial: Trial, case: Case) -> str:
+    """A job whose network, machines or clocks are disturbed has every loss of one machine, or ends everywhere with the cause."""
+    if "clock" in case.kind and not _FAKETIME:
+        raise NotCountedError("libfaketime is not installed")
+    program = trial.folder / "job.py"
+    if not program.exists():
         program.write_text(textwrap.dedent(PROGRAM))
-        (program.parent / "sleep").mkdir()
-        (program.parent / "sleep" / "sitecustomize.py").write_text(_SLEEP)
-        for number in numbers:
-            case = case_of(seed, number, only)
-            row = figures.setdefault(case.kind, {"tried": 0, "went on": 0, "ended": 0, "not run": 0, "failed": []})
-            if "clock" in case.kind and not _FAKETIME:
-                row["not run"] += 1  # libfaketime is not installed
-                continue
-            row["tried"] += 1
-            began = time.monotonic()
-            try:
-                outcome = tried(case, program, known)
-                row[outcome] += 1
-            except MachinesUnavailableError:
-                raise
-            except Exception as error:  # a case that fails in any way is a finding
-                outcome = f"FAILED: {type(error).__name__}: {str(error)[:6000]}"
-                row["failed"].append(number)
-            print(f"case {number} ({case}): {outcome}, {time.monotonic() - began:.0f} s", flush=True)
-            if report is not None:
-                report.write_text(json.dumps({"seed": seed, "kinds": figures}, indent=1) + "\n", encoding="utf-8")
-    return figures
-
-
-def table(figures: dict[str, dict[str, Any]]) -> str:
-    """The figures as a table."""
-    names = ("tried", "went on", "ended", "not run")
-    rows = [["what happens", *names, "failed"]]
-    for kind in KINDS:
-        if row := figures.get(kind):
-            rows.append([kind, *(str(row[name]) for name in names), ", ".join(map(str, row["failed"])) or "-"])
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def main(words: list[str] | None = None) -> int:
-    """Run the cases and print their figures; 1 where one failed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seed", type=int, default=0, help="another seed draws other cases (0)")
-    parser.add_argument("--cases", type=int, default=200, help="how many (200)")
-    parser.add_argument("--first", type=int, default=0, help="number of the first (0)")
-    parser.add_argument(
-        "--only", choices=KINDS, metavar="KIND", help="one kind alone: " + "; ".join(KINDS).replace("%", "%%")
-    )
-    parser.add_argument("--json", type=Path, help="also write the figures to this file, after each case")
-    arguments = parser.parse_args(words)
-    # A tool that is told to stop removes its machines, too.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    numbers = range(arguments.first, arguments.first + arguments.cases)
+        (trial.folder / "sleep").mkdir()
+        (trial.folder / "sleep" / "sitecustomize.py").write_text(_SLEEP)
     try:
-        figures = run(arguments.seed, numbers, arguments.only, arguments.json)
+        return tried(case, program, trial.memory)
     except MachinesUnavailableError as error:
-        print(f"Machines cannot be had here: {error}.", file=sys.stderr)
-        return 2
-    print(table(figures))
-    return int(any(row["failed"] for row in figures.values()))
+        raise UnavailableError(str(error)) from error
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+NETWORK_SCENARIO = Scenario(
+    "network", disturb, cases=200, case=case_of, kind=lambda case: case.kind, kinds=tuple(KINDS)
+)

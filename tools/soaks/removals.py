@@ -1,4 +1,4 @@
-"""The part `removals` of `soak_servers.py`: workers and servers are added and removed again and again while a job trains.
+"""Workers and servers are added and removed again and again while a job with parameter servers trains.
 
 Every sample adds 1 to its own number in each parameter, so at the end each number tells how often its sample counted: 1, if the
 members of every clock agreed on who they were. Workers are started with `sporax ps scale`'s message, at once or while an earlier
@@ -9,21 +9,16 @@ come and go. A job that ends with an error, stands still, or counts a sample twi
 from __future__ import annotations
 
 import os
-import random
-import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from background_cluster import DrivenCluster
-from sporax.cluster import ports
+from soaks.scenario import RUNNER, Scenario, Trial
+from soaks.servers import DrivenCluster, supervise, variables
 from sporax.launch.target import Target, TargetKind
 from sporax.ps.client.store import ServerStore
 from sporax.ps.protocol.messages import OptimizerSpec
@@ -32,11 +27,10 @@ from sporax.ps.worker.server_connection import ServerConnection
 FIRST_WORKERS, FIRST_SERVERS, MOST_WORKERS, MOST_SERVERS = 3, 2, 4, 3
 STEPS, SIZE, PARAMETERS = 500, 4, 4
 JOB_SECONDS = 300
-CHANGES_PER_JOB = 16  # then it may come to its end
 _FOLDER = "SOAK_FOLDER"
 
 
-def work() -> None:
+def process(words: Sequence[str]) -> int:
     """Be a worker; the one that finds all samples used leaves what it saw in ``end-<rank>``."""
     rank = int(os.environ["RANK_ID"])
     address = f"{os.environ['MS_SCHED_HOST']}:{int(os.environ['MS_SCHED_PORT']) + 1}"
@@ -58,122 +52,82 @@ def work() -> None:
     temporary.write_bytes(np.concatenate(values).tobytes())
     os.replace(temporary, temporary.with_suffix(""))
     connection.close()
+    return 0
 
 
-class RemovalJob:
-    """One job.
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job: its `staleness`, and what happens to it: ``workers``, ``servers``, ``kill``."""
 
-    Args:
-        draw: of everything random.
-        staleness: of the job.
-        kinds: what happens: ``workers``, ``servers``, ``kill``.
-    """
+    staleness: int
+    kinds: tuple[str, ...]
 
-    def __init__(self, draw: random.Random, staleness: int, kinds: tuple[str, ...]) -> None:
-        self._draw, self._staleness, self._kinds = draw, staleness, kinds
-        self.counts: Counter[str] = Counter()
+    def __str__(self) -> str:
+        return f"staleness {self.staleness}, {'/'.join(sorted(set(self.kinds)))}"
 
-    def run(self) -> None:
-        """Run it.
 
-        Raises:
-            AssertionError: it failed, stood still, or a sample counted other than once.
-        """
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            cluster = self._cluster(folder)
-            try:
-                self._supervise(cluster)
-            finally:
-                cluster.close()
-            if cluster.failure:
-                tails = [f"{path.name}: {path.read_text('utf-8')[-600:]}" for path in sorted(folder.glob("out/*.log"))]
-                raise AssertionError(f"the job failed: {cluster.failure}\n" + "\n".join(tails))
-            ends = [np.frombuffer(path.read_bytes(), np.float32) for path in folder.glob("end-?")]
-            assert ends, "no worker has seen the end"
-            # Asynchronous workers may look before the last sample of another one is there; the last one sees all.
-            off = min(int((np.abs(end - 1) > 1e-3).sum()) for end in ends)
-            assert off == 0, f"{off} samples counted other than once"
+def job_of(seed: int, number: int) -> Job:
+    """All kinds by turns."""
+    kinds = (("workers",), ("workers", "workers", "kill"), ("workers", "workers", "kill", "servers"))
+    return Job((0, 0, -1)[number % 3], kinds[number // 3 % 3])
 
-    def _cluster(self, folder: Path) -> DrivenCluster:
-        variables = {
-            **os.environ,
-            "MS_SCHED_HOST": "127.0.0.1",
-            "MS_SCHED_PORT": str(ports.two_free_ports()),
-            "MS_PS_STALENESS": str(self._staleness),
-            "MS_PS_LEASE": "2.0",
-            "MS_PS_WORKER_LEASE": "60",  # the successor of a killed worker takes its place
-            _FOLDER: str(folder),
-        }
-        return DrivenCluster(
-            variables,
+
+def remove(trial: Trial, job: Job) -> str:
+    """Workers and servers are added and removed while a job trains; every sample counts once."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        settings = variables(
+            MS_PS_STALENESS=str(job.staleness),
+            MS_PS_LEASE="2.0",
+            MS_PS_WORKER_LEASE="60",  # the successor of a killed worker takes its position
+            **{_FOLDER: str(folder)},
+        )
+        cluster = DrivenCluster(
+            settings,
             folder,
             servers=FIRST_SERVERS,
             workers=FIRST_WORKERS,
-            worker=Target(TargetKind.SCRIPT, __file__),
+            worker=Target(TargetKind.SCRIPT, str(RUNNER), ("--process", "removals")),
             log_dir=folder / "out",
             max_restarts=500,
         )
-
-    def _supervise(self, cluster: DrivenCluster) -> None:
-        ends = time.monotonic() + JOB_SECONDS
         next_change, workers, changes = time.monotonic() + 1.5, FIRST_WORKERS, 0
-        while cluster.step():
-            now = time.monotonic()
-            assert now < ends, f"the job stands still after {dict(self.counts)}: {cluster.status()}"
-            if now >= next_change and changes < CHANGES_PER_JOB:
+
+        def turn(now: float) -> None:
+            nonlocal next_change, workers, changes
+            if now >= next_change and changes < trial.size:
                 # Now and then before the change before has been agreed on.
-                next_change = now + self._draw.choice([0.05, 0.6, 2.0]) * self._draw.uniform(0.5, 1.5)
-                workers, changes = self._change(cluster, workers), changes + 1
-            time.sleep(0.01)
+                next_change = now + trial.draw.choice([0.05, 0.6, 2.0]) * trial.draw.uniform(0.5, 1.5)
+                workers, changes = _change(trial, job, cluster, workers), changes + 1
 
-    def _change(self, cluster: DrivenCluster, workers: int) -> int:
-        """Do one thing to the job; gives how many workers it is to have then."""
-        kind = self._draw.choice(self._kinds)
-        if kind == "workers":
-            wanted = self._draw.choice([count for count in range(1, MOST_WORKERS + 1) if count != workers])
-            cluster.scale(workers=wanted)
-            self.counts["workers removed"] += max(0, workers - wanted)
-            self.counts["workers added"] += max(0, wanted - workers)
-            return wanted
-        if kind == "servers":
-            cluster.scale(servers=self._draw.randint(1, MOST_SERVERS))
-            self.counts["server scalings"] += 1
-            return workers
-        with suppress(ProcessLookupError, KeyError):
-            role = self._draw.choice(["server", "worker", "worker", "scheduler"])
-            index = (
-                0 if role == "scheduler" else self._draw.randrange(MOST_WORKERS if role == "worker" else MOST_SERVERS)
-            )
-            self.counts[f"{role}s killed"] += bool(cluster.kill(role, index))
+        supervise(cluster, JOB_SECONDS, trial.faults.counts, turn)
+        ends = [np.frombuffer(path.read_bytes(), np.float32) for path in folder.glob("end-?")]
+        assert ends, "no worker has seen the end"
+        # Asynchronous workers may look before the last sample of another one is there; the last one sees all.
+        off = min(int((np.abs(end - 1) > 1e-3).sum()) for end in ends)
+        assert off == 0, f"{off} samples counted other than once"
+    return "exact"
+
+
+def _change(trial: Trial, job: Job, cluster: DrivenCluster, workers: int) -> int:
+    """Do one thing to the job; gives how many workers it is to have then."""
+    draw, counts = trial.draw, trial.faults.counts
+    kind = draw.choice(job.kinds)
+    if kind == "workers":
+        wanted = draw.choice([count for count in range(1, MOST_WORKERS + 1) if count != workers])
+        cluster.scale(workers=wanted)
+        counts["workers removed"] += max(0, workers - wanted)
+        counts["workers added"] += max(0, wanted - workers)
+        return wanted
+    if kind == "servers":
+        cluster.scale(servers=draw.randint(1, MOST_SERVERS))
+        counts["server scalings"] += 1
         return workers
+    role = draw.choice(["server", "worker", "worker", "scheduler"])
+    index = 0 if role == "scheduler" else draw.randrange(MOST_WORKERS if role == "worker" else MOST_SERVERS)
+    found = cluster.process_of(role, index)
+    trial.faults.send(found.pid if found else 0, role)
+    return workers
 
 
-def trial(seed: int, removals: int, show: Callable[[str], None], first: int = 0) -> dict[str, Any]:
-    """Jobs until so many workers were removed; gives the figures."""
-    counts: Counter[str] = Counter()
-    failures: list[str] = []
-    jobs = 0
-    while counts["workers removed"] < removals:
-        number = first + jobs
-        staleness = (0, 0, -1)[number % 3]
-        kinds = (("workers",), ("workers", "workers", "kill"), ("workers", "workers", "kill", "servers"))[
-            number // 3 % 3
-        ]
-        job = RemovalJob(random.Random(f"removals {seed} {number}"), staleness, kinds)
-        problem = ""
-        try:
-            job.run()
-        except Exception as error:  # whatever goes wrong is a finding
-            problem = f"{type(error).__name__}: {error}"
-        jobs += 1
-        counts.update(job.counts)
-        label = f"removals {number}, staleness {staleness}, {'/'.join(sorted(set(kinds)))}"
-        failures.extend([f"{label}: {problem}"] if problem else [])
-        show(f"{label}: {problem or 'exact'} after {dict(job.counts)}")
-    return {"seed": seed, "jobs": jobs, "counts": dict(counts), "failures": failures}
-
-
-if __name__ == "__main__" and "MS_ROLE" in os.environ:
-    work()
-    sys.exit(0)
+REMOVALS_SCENARIO = Scenario("removals", remove, cases=24, case=job_of, kind=lambda job: "", size=16, unit="changes")

@@ -1,40 +1,35 @@
 """Kills and stops of every process of a job with parameter servers: is an acknowledged update ever lost, or applied twice?
 
 A job has a scheduler, three servers and two workers, all supervised. Processes are killed (SIGKILL) or stopped for a while
-(SIGSTOP, shorter and longer than a lease) at random moments, one or two at a time, and at chosen points of their own code:
-in the middle of a record of the log, before an acknowledgement, after half of the slots of a push, and so on (`POINTS`).
+(SIGSTOP, shorter and longer than a lease) at random moments, one or two at a time, and in the scenario `points` at chosen points
+of their own code: in the middle of a record of the log, before an acknowledgement, after half of the slots of a push, and so on.
 
 * ``asynchronous``: every sample adds 1 to all weights and to one row of a table; samples come from leases. At the end each
   value must be the number of its samples exactly: less is a lost update, more is one that counted twice.
 * ``synchronous``: Adam on weights and a table, gradients that depend on the pulled values. The end must have the bits of
   the run without kills.
-* ``removals``: workers and servers are added and removed while the job trains (`soak_removals.py`).
-
-Run: python tools/soak_servers.py [--seed 0] [--kills 60] [--removals 200] [--json FILE]
-     [--only asynchronous|synchronous|points|removals]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import signal
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import soak_removals
-from soak_removals import DrivenCluster
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+from background_cluster import DrivenCluster
+from soaks.scenario import RUNNER, Faults, Scenario, Trial
 from sporax.cluster import ports
+from sporax.cluster.board import process_state
 from sporax.launch.jobs.rank import end_with_launcher
 from sporax.launch.servers.ps_cluster import Child
 from sporax.launch.target import Target, TargetKind
@@ -53,7 +48,7 @@ LEASE_SECONDS = 1.0
 JOB_SECONDS = 240
 DURABILITIES = ("process", "disk", "replica")
 SAMPLES_PER_LEASE, LEASES, STEPS = 5, 600, 150
-KILLS_PER_JOB = 12  # then it may come to its end
+MODES = ("asynchronous", "synchronous")
 ADAM = OptimizerSpec("adam", {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8})
 SGD = OptimizerSpec("sgd")
 
@@ -231,124 +226,122 @@ def _in_step(store: ServerStore) -> None:
 # --------------------------------------------------------------------------------------------------------------- jobs
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job.
+
+    Attributes:
+        mode: ``asynchronous`` or ``synchronous``.
+        durability: of its updates.
+        points: by role and index, ``name:n``.
+        signum: what happens at points.
+        draw: text that random faults are drawn from; "" for none.
+    """
+
+    mode: str
+    durability: str
+    points: tuple[tuple[tuple[str, int], str], ...] = ()
+    signum: signal.Signals = signal.SIGKILL
+    draw: str = ""
+
+    def __str__(self) -> str:
+        at = (
+            f", {self.points[0][1].partition(':')[0]} ({self.points[0][0][0]}, {self.signum.name})"
+            if self.points
+            else ""
+        )
+        return f"{self.mode}, {self.durability}{at}"
+
+
 class SoakCluster(DrivenCluster):
     """A cluster whose processes may have a point at which they end, in their first start."""
 
-    points: dict[tuple[str, int], str]
-    mode: str
+    def __init__(self, job: Job, folder: Path, *arguments: Any, **settings: Any) -> None:
+        self.job, self._points = job, folder / "points"
+        super().__init__(*arguments, **settings)
 
     def _command(self, child: Child, watched: int) -> list[str]:
-        point = self.points.get((child.role, child.index), "") if child.starts == 1 else ""
-        return [sys.executable, __file__, "--role", child.role, str(watched), point, self.mode, str(self.directory)]
+        points = dict(self.job.points) if self._state.members[child.number].starts == 1 else {}
+        point = points.get((child.role, child.index), "")
+        armed = point and f"{point}:{int(self.job.signum)}:{self._points}"
+        words = [child.role, str(watched), armed, self.job.mode, str(self.directory)]
+        return [sys.executable, str(RUNNER), "--process", "servers", *words]
 
 
-class Job:
-    """One job under kills.
+def variables(**settings: str) -> dict[str, str]:
+    """Of a job of its own on this computer."""
+    return {**os.environ, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(ports.two_free_ports()), **settings}
 
-    Args:
-        mode: ``asynchronous`` or ``synchronous``.
-        durability: of its updates.
-        draw: for random kills; None for none.
-        points: by role and index, ``name:n``.
-        signum: what happens at points.
+
+def supervise(cluster: DrivenCluster, seconds: float, counts: Mapping[str, int], turn: Callable[[float], None]) -> None:
+    """Run a job to its end; `turn` disturbs it, and is called with the time again and again.
+
+    Raises:
+        AssertionError: it failed, or does not end in so many seconds.
     """
-
-    def __init__(
-        self,
-        mode: str,
-        durability: str,
-        draw: random.Random | None,
-        points: dict[tuple[str, int], str] | None = None,
-        signum: int = signal.SIGKILL,
-    ) -> None:
-        self._mode, self._durability, self._draw = mode, durability, draw
-        self._points, self._signum = points or {}, signum
-        self.kills: Counter[str] = Counter()
-        self._stopped: dict[int, float] = {}
-
-    def run(self) -> list[bytes]:
-        """The job's result as each worker saw it."""
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            cluster = self._cluster(folder)
-            try:
-                self._supervise(cluster)
-            finally:
-                cluster.close()
-            log_of_points = folder / "points"
-            if log_of_points.exists():
-                for line in log_of_points.read_text("utf-8").splitlines():
-                    self.kills[f"{signal.Signals(self._signum).name} {line}"] += 1
-            if cluster.failure:
-                tails = [f"{path.name}: {path.read_text('utf-8')[-800:]}" for path in sorted(folder.glob("out/*.log"))]
-                raise AssertionError(f"the job failed: {cluster.failure}\n" + "\n".join(tails))
-            return [(folder / f"end-{rank}").read_bytes() for rank in range(WORKERS)]
-
-    def _cluster(self, folder: Path) -> SoakCluster:
-        variables = {
-            **os.environ,
-            "MS_SCHED_HOST": "127.0.0.1",
-            "MS_SCHED_PORT": str(ports.two_free_ports()),
-            "MS_PS_STALENESS": "-1" if self._mode == "asynchronous" else "0",
-            "MS_PS_DURABILITY": self._durability,
-            "MS_PS_LEASE": str(LEASE_SECONDS),
-            "MS_PS_WORKER_LEASE": "60",  # a synchronous run without one of its members has other sums
-            "MS_PS_SNAPSHOT_BYTES": "100000",
-        }
-        target = Target(TargetKind.SCRIPT, __file__)
-        cluster = SoakCluster(
-            variables, folder, servers=SERVERS, workers=WORKERS, worker=target, log_dir=folder / "out", max_restarts=500
-        )
-        cluster.mode = self._mode
-        cluster.points = {
-            place: f"{point}:{int(self._signum)}:{folder / 'points'}" for place, point in self._points.items()
-        }
-        return cluster
-
-    def _supervise(self, cluster: SoakCluster) -> None:
-        ends = time.monotonic() + JOB_SECONDS
-        next_kill = time.monotonic() + 2.0
+    ends = time.monotonic() + seconds
+    with cluster:
         while cluster.step():
             now = time.monotonic()
             if now > ends:
-                raise AssertionError(f"the job stands still after {dict(self.kills)}: {cluster.status()}")
-            if self._draw is not None and now >= next_kill and sum(self.kills.values()) < KILLS_PER_JOB:
-                next_kill = now + self._draw.uniform(0.3, 2.5)
-                for _ in range(self._draw.choice([1, 1, 1, 2])):  # two at once are a mixed kill
-                    self._kill_one(cluster, now)
-            self._wake(cluster, now)
+                raise AssertionError(f"the job stands still after {dict(counts)}: {cluster.status()}")
+            turn(now)
             time.sleep(0.01)
+    if cluster.failure:
+        logs = sorted((cluster.directory / "out").glob("*.log"))
+        tails = [f"{path.name}: {path.read_text('utf-8')[-800:]}" for path in logs]
+        raise AssertionError(f"the job failed: {cluster.failure}\n" + "\n".join(tails))
 
-    def _kill_one(self, cluster: SoakCluster, now: float) -> None:
-        assert self._draw is not None
-        role = self._draw.choice(["server", "server", "worker", "worker", "scheduler"])
-        index = self._draw.randrange({"server": SERVERS, "worker": WORKERS, "scheduler": 1}[role])
-        signum = self._draw.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
-        with suppress(ProcessLookupError):
-            process = cluster.kill(role, index, signum)
-            if process:
-                self.kills[f"{signum.name} {role}"] += 1
-            if process and signum == signal.SIGSTOP:
-                self._stopped[process] = now + self._draw.uniform(0.1, 2.5 * LEASE_SECONDS)
 
-    def _wake(self, cluster: SoakCluster, now: float) -> None:
-        """Let stopped processes go on, those that stopped themselves at a point too."""
-        for child in cluster.children.values():
-            process = child.process.pid if child.process is not None else 0
-            if process and process not in self._stopped and self._signum == signal.SIGSTOP and _is_stopped(process):
-                self._stopped[process] = now + 1.5 * LEASE_SECONDS
-        for process, until in list(self._stopped.items()):
-            if now >= until:
-                del self._stopped[process]
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGCONT)
+def run(job: Job, faults: Faults, most_faults: int) -> list[bytes]:
+    """Run a job with so many random faults at most; its result as each worker saw it."""
+    draw = random.Random(job.draw)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        settings = variables(
+            MS_PS_STALENESS="-1" if job.mode == "asynchronous" else "0",
+            MS_PS_DURABILITY=job.durability,
+            MS_PS_LEASE=str(LEASE_SECONDS),
+            MS_PS_WORKER_LEASE="60",  # a synchronous run without one of its members has other sums
+            MS_PS_SNAPSHOT_BYTES="100000",
+        )
+        target = Target(TargetKind.SCRIPT, str(RUNNER))
+        numbers: dict[str, Any] = {"servers": SERVERS, "workers": WORKERS, "worker": target, "max_restarts": 500}
+        cluster = SoakCluster(job, folder, settings, folder, log_dir=folder / "out", **numbers)
+        before, next_fault = faults.counts.total(), time.monotonic() + 2.0
+
+        def turn(now: float) -> None:
+            nonlocal next_fault
+            if job.draw and now >= next_fault and faults.counts.total() - before < most_faults:
+                next_fault = now + draw.uniform(0.3, 2.5)
+                for _ in range(draw.choice([1, 1, 1, 2])):  # two at once are a mixed kill
+                    _kill_one(cluster, faults, draw)
+            # Those that have stopped themselves at a point go on, too.
+            if job.signum == signal.SIGSTOP:
+                for process in cluster.processes.values():
+                    if _is_stopped(process.pid):
+                        faults.wake_later(process.pid, 1.5 * LEASE_SECONDS)
+            faults.wake()
+
+        supervise(cluster, JOB_SECONDS, faults.counts, turn)
+        if (folder / "points").exists():
+            faults.counts.update(
+                f"{job.signum.name} {line}" for line in (folder / "points").read_text("utf-8").splitlines()
+            )
+        return [(folder / f"end-{rank}").read_bytes() for rank in range(WORKERS)]
+
+
+def _kill_one(cluster: DrivenCluster, faults: Faults, draw: random.Random) -> None:
+    role = draw.choice(["server", "server", "worker", "worker", "scheduler"])
+    index = draw.randrange({"server": SERVERS, "worker": WORKERS, "scheduler": 1}[role])
+    signum = draw.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
+    process = cluster.process_of(role, index)
+    seconds = draw.uniform(0.1, 2.5 * LEASE_SECONDS) if process and signum == signal.SIGSTOP else 0.0
+    faults.send(process.pid if process else 0, role, signum, seconds)
 
 
 def _is_stopped(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text("ascii").rsplit(")", 1)[1].split()[0] == "T"
-    except OSError:
-        return False
+    return process_state(process) == "T"
 
 
 def expected_sums() -> bytes:
@@ -358,80 +351,53 @@ def expected_sums() -> bytes:
     return np.concatenate([np.full(SIZE, len(numbers)), np.repeat(rows, 2)]).astype(np.float32).tobytes()
 
 
+def undisturbed(trial: Trial) -> bytes:
+    """What the synchronous job must end with."""
+    if "synchronous" not in trial.memory:
+        first, second = run(Job("synchronous", "replica"), trial.faults, 0)
+        if first != second:
+            raise AssertionError("the workers of the run without kills disagree")
+        trial.memory["synchronous"] = first
+    return trial.memory["synchronous"]
+
+
 def difference(end: bytes, expected: bytes) -> str:
     """How a result differs: how many values are too small (lost) or too large (doubled)."""
     got, right = np.frombuffer(end, np.float32), np.frombuffer(expected, np.float32)
     return f"{int((got < right).sum())} values too small, {int((got > right).sum())} too large"
 
 
-def check(job: Job, mode: str, expected: dict[str, bytes]) -> str:
-    """Run a job; gives what is wrong with its result, if anything."""
-    try:
-        ends = job.run()
-    except Exception as error:  # whatever goes wrong is a finding
-        return f"{type(error).__name__}: {error}"
-    wrong = [end for end in ends if end != expected[mode]]
-    return difference(wrong[0], expected[mode]) if wrong else ""
+def job_of(seed: int, number: int) -> Job:
+    """Modes and durabilities by turns."""
+    mode, turn = MODES[number % 2], number // 2
+    return Job(mode, DURABILITIES[turn % len(DURABILITIES)], draw=f"{mode} {seed} {turn}")
 
 
-# ---------------------------------------------------------------------------------------------------------- the trial
-
-
-def trial(seed: int, kills: int, only: str, show: Callable[[str], None], first: int = 0) -> dict[str, Any]:
-    """Jobs until there were so many random kills in each mode, and one job per point and signal."""
-    expected = {"asynchronous": expected_sums()}
-    if only != "asynchronous":
-        calm = Job("synchronous", "replica", None).run()
-        if calm[0] != calm[1]:
-            raise AssertionError("the workers of the run without kills disagree")
-        expected["synchronous"] = calm[0]
-    counts: Counter[str] = Counter()
-    failures: list[str] = []
-    jobs = 0
-
-    def one(label: str, mode: str, job: Job) -> None:
-        nonlocal jobs
-        problem = check(job, mode, expected)
-        jobs += 1
-        counts.update(job.kills)
-        failures.extend([f"{label}: {problem}"] if problem else [])
-        show(f"{label}: {problem or 'exact'} after {sum(job.kills.values())} kills")
-
-    for mode in ("asynchronous", "synchronous"):
-        done, number = 0, first
-        while only in ("", mode) and done < kills:
-            durability = DURABILITIES[number % len(DURABILITIES)]
-            job = Job(mode, durability, random.Random(f"{mode} {seed} {number}"))
-            one(f"{mode} {number} {durability}", mode, job)
-            done, number = done + sum(job.kills.values()), number + 1
-            if number > first + 10 + kills:
-                break
-    if only in ("", "points"):
-        _at_points(seed, one)
-    return {
-        "seed": seed,
-        "jobs": jobs,
-        "kills": sum(counts.values()),
-        "by_kind": dict(sorted(counts.items())),
-        "failures": failures,
-    }
-
-
-def _at_points(seed: int, one: Callable[[str, str, Job], None]) -> None:
+def point_of(seed: int, number: int) -> Job:
+    """One job for every point, in the order of `POINTS`."""
     draw = random.Random(f"points {seed}")
+    jobs = []
     for role, names in POINTS.items():
         for position, name in enumerate(names):
             signum = (signal.SIGKILL, signal.SIGSTOP)[draw.randrange(3) == 2]
-            mode = ("asynchronous", "synchronous")[position % 2]
             rare = "snapshot" in name or "logs are deleted" in name or "slot went" in name or role == "scheduler"
             at = draw.randint(2, 4) if rare else draw.randint(30, 60)
-            places = [(role, 0)] if role == "scheduler" else [(role, 0), (role, 1)]
+            roles = [(role, 0)] if role == "scheduler" else [(role, 0), (role, 1)]
             durability = "replica" if "backup" in name else draw.choice(DURABILITIES)
-            job = Job(mode, durability, None, {place: f"{name}:{at + 7 * place[1]}" for place in places}, signum)
-            one(f"{name} ({role}, {mode}, {durability})", mode, job)
+            points = tuple((one, f"{name}:{at + 7 * one[1]}") for one in roles)
+            jobs.append(Job(MODES[position % 2], durability, points, signum))
+    return jobs[number % len(jobs)]
 
 
-def run_role(words: list[str]) -> int:
+def disturb(trial: Trial, job: Job) -> str:
+    """Processes of a job with parameter servers are killed and stopped; no update is lost or applied twice."""
+    expected = expected_sums() if job.mode == "asynchronous" else undisturbed(trial)
+    if wrong := [end for end in run(job, trial.faults, trial.size) if end != expected]:
+        raise AssertionError(difference(wrong[0], expected))
+    return "exact"
+
+
+def process(words: Sequence[str]) -> int:
     """Be one process of a job."""
     role, watched, point, mode, folder = words
     end_with_launcher(int(watched), inherit=False)
@@ -442,33 +408,7 @@ def run_role(words: list[str]) -> int:
     return main.main(role)
 
 
-def run(words: list[str] | None = None) -> int:
-    """Run the trial and print its figures; 1 where something was lost or doubled."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=0, help="another seed draws other kills (0)")
-    parser.add_argument("--kills", type=int, default=60, help="random kills in each of the two modes (60)")
-    parser.add_argument("--removals", type=int, default=200, help="workers that are removed from jobs (200)")
-    parser.add_argument("--first", type=int, default=0, help="number of the first random job")
-    parts = ("asynchronous", "synchronous", "points", "removals")
-    parser.add_argument("--only", choices=parts, default="", help="one part alone")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    arguments = parser.parse_args(words)
-
-    def show(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    figures: dict[str, Any] = {"failures": []}
-    if arguments.only != "removals":
-        figures = trial(arguments.seed, arguments.kills, arguments.only, show, arguments.first)
-    if arguments.only in ("", "removals"):
-        removals = soak_removals.trial(arguments.seed, arguments.removals, show, arguments.first)
-        figures = {**figures, "removals": removals, "failures": figures["failures"] + removals["failures"]}
-    text = json.dumps(figures, indent=1)
-    print(text)
-    if arguments.json is not None:
-        arguments.json.write_text(text + "\n", encoding="utf-8")
-    return int(bool(figures["failures"]))
-
-
-if __name__ == "__main__":
-    sys.exit(run_role(sys.argv[2:]) if sys.argv[1:2] == ["--role"] else run())
+SERVERS_SCENARIO = Scenario(
+    "servers", disturb, cases=12, case=job_of, kind=lambda job: job.mode, kinds=MODES, size=12, unit="faults"
+)
+POINTS_SCENARIO = Scenario("points", disturb, cases=sum(map(len, POINTS.values())), case=point_of, kind=lambda job: "")

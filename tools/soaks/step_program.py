@@ -1,4 +1,4 @@
-"""What a rank of `soak_steps.py` runs: the same small training again and again from the same start; all runs must be equal.
+"""What a rank of the scenario `steps` runs: the same small training again and again from the same start; all runs must be equal.
 
 Run by the launcher: step_program.py KIND --runs N --seed S
 """

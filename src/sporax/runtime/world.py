@@ -60,7 +60,7 @@ def has_reduce_scatter() -> bool:
 
     gloo's reduce-scatter (`ReduceScatterHalvingDoubling`) overwrites the buffer that it is still sending, so sums are wrong at
     random: https://github.com/jax-ml/jax/issues/40830. XLA uses gloo on CPUs once `jax.distributed` is initialized, also
-    between devices of one process. `tools/soak_collectives.py` has the versions of jaxlib that are known to have the defect.
+    between devices of one process. `tools/soaks/collectives.py` has the versions of jaxlib that are known to have the defect.
     """
     # In this order: the question for a backend would start one, which must not be before `jax.distributed`.
     return not (jax.distributed.is_initialized() and jax.default_backend() == "cpu")
@@ -72,7 +72,7 @@ def num_ranks_here() -> int:
 
 
 def num_feeders() -> int:
-    """Processes that bring data to the devices of the job: one for each rank, also when the others are imitated."""
+    """Processes that bring data to the devices of the job: one for each rank, also when the others are simulated."""
     return SESSION.world.size if SESSION.world is not None and dry_run.active() else jax.process_count()
 
 

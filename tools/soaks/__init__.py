@@ -1,0 +1,1 @@
+"""Scenarios of `tools/soak.py`: what is disturbed or repeated, and what has to hold."""
