@@ -1,6 +1,14 @@
 import pytest
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type, did_you_mean
+from sporax.base.errors import (
+    For,
+    SporaxKeyError,
+    SporaxRuntimeError,
+    SporaxTypeError,
+    SporaxValueError,
+    check_type,
+    did_you_mean,
+)
 
 
 def test_types_of_arguments_are_checked_and_bools_count_where_they_may():
@@ -55,3 +63,40 @@ def test_the_most_similar_name_or_nothing(word, expected):
 def test_initials_stand_for_a_name():
     assert did_you_mean("lr", ["lars", "learning_rate", "loss"]) == " Did you mean 'learning_rate'?"
     assert did_you_mean("p", ["params"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("got", "text"),
+    [
+        ((), "For 'Net', 'size' must be > 0."),
+        ((-1,), "For 'Net', 'size' must be > 0, but got -1."),
+        (((1, 2), None), "For 'Net', 'size' must be > 0, but got (1, 2) and None."),
+        ((1, 2.5, "a"), "For 'Net', 'size' must be > 0, but got 1, 2.5 and a."),
+    ],
+)
+def test_an_error_is_a_sentence_of_its_api_with_what_was_found(got, text):
+    assert str(For("Net").error("'size' must be > 0", *got)) == text
+
+
+def test_each_error_is_of_the_class_that_its_method_names():
+    net = For("Net")
+    assert type(net.error("no")) is SporaxValueError
+    assert type(net.type_error("no")) is SporaxTypeError
+    assert type(net.state_error("no")) is SporaxRuntimeError
+    missing = net.fault(SporaxKeyError, "there must be a key", "a\nb", show=repr)
+    assert isinstance(missing, KeyError)
+    assert str(missing) == "For 'Net', there must be a key, but got 'a\\nb'."
+
+
+@pytest.mark.parametrize(
+    ("refuse", "kind"),
+    [(For("Net").refuse, ValueError), (For("Net").refuse_type, TypeError), (For("Net").refuse_state, RuntimeError)],
+)
+def test_what_is_wrong_is_refused_and_the_value_becomes_text_only_then(refuse, kind):
+    def never(value: object) -> str:
+        raise AssertionError("the text of a value that is right is not needed")
+
+    refuse(False, "'size' must be > 0", 3, show=never)
+    refuse([], "'size' must be > 0", 3, show=never)
+    with pytest.raises(kind, match=r"^For 'Net', 'size' must be > 0, but got 'x'\.$"):
+        refuse([-1], "'size' must be > 0", "x", show=repr)

@@ -89,7 +89,7 @@ def decode(content: str | bytes, kind: type[T], max_bytes: int = MAX_BYTES) -> T
     raise NotJsonError("NaN and Infinity are no numbers of JSON")
 
 
-def convert(document: Any, kind: type[T]) -> T:
+def convert(document: object, kind: type[T]) -> T:
     """A decoded JSON document as a record.
 
     Raises:

@@ -4,8 +4,16 @@ One root class, so that a program can catch all of them; each subclass is also t
 the same situation, so that a script written for MindSpore catches what it always caught. A message opens with the
 form MindSpore users know, ``For 'MatMul', …``, and states the two values that disagree and what to do.
 
+Arguments are checked by `For`, which holds the name of the API that speaks. Its methods take what is wrong, the rest of the
+sentence and the value that was found. A sentence is made at each call, as it is an argument: it names settings and shapes, which
+costs little. The value that was found becomes text only in an error, since a Tensor's text waits for its device.
+
 An error that passes through a Cell on its way to the user learns that Cell's name (`within`), so the text ends with
 the path of the Cell it happened in. Working this out only when something failed keeps calls that succeed fast.
+
+Example:
+    >>> For("MatMul").refuse(3 != 4, "the inner dimensions must be equal", 3, 4)
+    SporaxValueError: For 'MatMul', the inner dimensions must be equal, but got 3 and 4.
 """
 
 from __future__ import annotations
@@ -13,7 +21,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterable
 from types import UnionType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 
 class SporaxError(Exception):
@@ -100,6 +108,99 @@ class SporaxNotImplementedError(SporaxError, NotImplementedError):
     """MindSpore has this; Sporax does not offer it."""
 
 
+Text = Callable[[object], str]
+_PLAIN: Text = "{}".format
+_E = TypeVar("_E", bound=SporaxError)
+
+
+class For:
+    """The API of the name `where`, as it speaks of its arguments."""
+
+    __slots__ = ("where",)
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def fault(self, kind: type[_E], words: str, *got: object, show: Text = _PLAIN) -> _E:
+        """The error of `kind`: the sentence `words` without its dot, and the values found, in the text that `show` makes."""
+        if got:
+            *first, last = map(show, got)
+            words += f", but got {', '.join(first)}{' and ' if first else ''}{last}"
+        return kind(f"For '{self.where}', {words}.")
+
+    def error(self, words: str, *got: object, show: Text = _PLAIN) -> SporaxValueError:
+        """The error for a value; see `fault`."""
+        return self.fault(SporaxValueError, words, *got, show=show)
+
+    def type_error(self, words: str, *got: object, show: Text = _PLAIN) -> SporaxTypeError:
+        """The error for a type; see `fault`."""
+        return self.fault(SporaxTypeError, words, *got, show=show)
+
+    def state_error(self, words: str, *got: object, show: Text = _PLAIN) -> SporaxRuntimeError:
+        """The error for what cannot be done in the present state; see `fault`."""
+        return self.fault(SporaxRuntimeError, words, *got, show=show)
+
+    def refuse(self, wrong: object, words: str, *got: object, show: Text = _PLAIN) -> None:
+        """Raise `error` if something is `wrong`."""
+        if wrong:
+            raise self.error(words, *got, show=show)
+
+    def refuse_type(self, wrong: object, words: str, *got: object, show: Text = _PLAIN) -> None:
+        """Raise `type_error` if something is `wrong`."""
+        if wrong:
+            raise self.type_error(words, *got, show=show)
+
+    def refuse_state(self, wrong: object, words: str, *got: object, show: Text = _PLAIN) -> None:
+        """Raise `state_error` if something is `wrong`."""
+        if wrong:
+            raise self.state_error(words, *got, show=show)
+
+    def typed(
+        self,
+        what: str,
+        value: object,
+        expected: str,
+        types: type | tuple[type, ...] | UnionType,
+        *,
+        takes_bool: bool = True,
+    ) -> Any:
+        """`value`, of `types`; else `type_error`, which calls them `expected`. Bools are ints unless excluded."""
+        if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
+            raise self.type_error(f"{_argument(what)} must be {expected}", type(value).__name__)
+        return value
+
+    def boolean(self, what: str, value: object) -> bool:
+        """`value`, a bool."""
+        return bool(self.typed(what, value, "a bool", bool))
+
+    def integer(self, what: str, value: object, least: int | None = None) -> int:
+        """`value`, an int and no bool, of at least `least`."""
+        number = int(self.typed(what, value, "a whole number", int, takes_bool=False))
+        self.refuse(least is not None and number < least, f"{_argument(what)} must be >= {least}", number)
+        return number
+
+    def number(self, what: str, value: object) -> float:
+        """`value`, an int or float and no bool."""
+        checked: float = self.typed(what, value, "a number", int | float, takes_bool=False)
+        return checked
+
+    def text(self, what: str, value: object, choices: Collection[str] = ()) -> str:
+        """`value`, a string, and one of `choices` where there are any."""
+        word = str(self.typed(what, value, "a string", str))
+        self.refuse(choices and word not in choices, f"{_argument(what)} must be one of {[*choices]}", f"'{word}'")
+        return word
+
+    def one_of(self, what: str, value: object, choices: Collection[object]) -> None:
+        """Refuse what is none of `choices`."""
+        if value not in choices:
+            raise self.error(f"{_argument(what)} must be one of {tuple(choices)}", value, show=repr)
+
+
+def _argument(what: str) -> str:
+    """An argument's name in quotes; a phrase such as "the input" as it is."""
+    return what if " " in what else f"'{what}'"
+
+
 def check_type(
     where: str,
     what: str,
@@ -109,10 +210,8 @@ def check_type(
     *,
     takes_bool: bool = True,
 ) -> Any:
-    """`value`, of `types`; else SporaxTypeError, which calls them `expected`. Bools are ints unless excluded."""
-    if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
-        raise SporaxTypeError.must(where, what, f"be {expected}", type(value).__name__)
-    return value
+    """`For(where).typed`."""
+    return For(where).typed(what, value, expected, types, takes_bool=takes_bool)
 
 
 _LEAST_SIMILARITY = 0.6
