@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common import DType, Tensor
 from sporax.mindspore.ops._core import PRIMITIVES, Array, Operand, Primitive, check, operator, other_form, promote
@@ -130,7 +130,7 @@ def _scatter(input: Array, dim: int, index: Array, src: Array, reduce: Literal["
 def _slice_ext(input: Array, dim: int, start: int, end: int, step: int) -> Array:
     """Elements `start` to `end` along `dim`, as Python counts them, each `step`-th one."""
     where = check.axis("SliceExt", dim, input.ndim, "dim")
-    SporaxValueError.raise_if(step < 1, "SliceExt", "step", "be positive", step)
+    For("SliceExt").refuse(step < 1, "'step' must be positive", step)
     return input[(*(slice(None),) * where, slice(start, end, step))]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import check, renamed
 from sporax.mindspore.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES, Settings
@@ -82,7 +82,7 @@ def _older_split(args: tuple[Tensor, ...], settings: Settings) -> Settings:
     """Settings for `split(x, axis, output_num)` of MindSpore 1: the number of equal parts."""
     if parts := settings.pop("output_num", None):
         size = args[0].shape[settings.setdefault("axis", 0)]
-        SporaxValueError.raise_if(size % parts, "split", "output_num", f"divide the size of the dim, {size}", parts)
+        For("split").refuse(size % parts, f"'output_num' must divide the size of the dim, {size}", parts)
         settings["split_size_or_sections"] = size // parts
     return settings
 

@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._collectives import messages, primitives, told_ranks
@@ -52,8 +52,7 @@ def init_process_group(
     # Only the launcher knows the world, so it is asked and the arguments are compared.
     world = collectives.meet()
     for name, value, actual in (("world_size", world_size, world.size), ("rank", rank, world.rank)):
-        if value not in (-1, actual):
-            raise SporaxValueError(f"For 'init_process_group', '{name}' must be {actual} in this job, but got {value}.")
+        For("init_process_group").refuse(value not in (-1, actual), f"'{name}' must be {actual} in this job", value)
     context.set_world(world.size, world.rank)
 
 
@@ -358,10 +357,9 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[CommHandle]:
 def all_gather_object(object_list: list[Any], obj: Any, group: str | None = None) -> None:
     """Every member's object into its place of the list. Objects are pickled: only take part with ranks you trust."""
     members = groups.find(group, "all_gather_object")
-    if len(object_list) != members.size:
-        raise SporaxTypeError(
-            f"For 'all_gather_object', 'object_list' must have {members.size} places, but has {len(object_list)}."
-        )
+    For("all_gather_object").refuse_type(
+        len(object_list) != members.size, f"'object_list' must have {members.size} places, but has {len(object_list)}"
+    )
     data = np.frombuffer(pickle.dumps(obj), np.uint8)
     lengths = primitives.AllGather(group)(Tensor(np.array([data.size], np.int32))).asnumpy().tolist()
     flat = messages.AllGatherV(group)(Tensor(data), lengths).asnumpy()
@@ -382,9 +380,7 @@ def gather_object(
     if groups.this_rank() != check_member("gather_object", members, dst):
         return
     if object_gather_list is None or len(object_gather_list) != members.size:
-        raise SporaxTypeError(
-            f"For 'gather_object', 'object_gather_list' must have {members.size} places at rank {dst}."
-        )
+        raise For("gather_object").type_error(f"'object_gather_list' must have {members.size} places at rank {dst}")
     object_gather_list[:] = objects
 
 
@@ -407,10 +403,9 @@ def scatter_object_list(
     """This rank's entry of the list of world rank `src`, into the first place of the output list."""
     members = groups.find(group, "scatter_object_list")
     objects: list[Any] = list(scatter_object_input_list or []) or [None] * members.size
-    if len(objects) != members.size:
-        raise SporaxTypeError(
-            f"For 'scatter_object_list', the input list must have {members.size} entries, but has {len(objects)}."
-        )
+    For("scatter_object_list").refuse_type(
+        len(objects) != members.size, f"the input list must have {members.size} entries, but has {len(objects)}"
+    )
     broadcast_object_list(objects, src, group)
     scatter_object_output_list[0] = objects[collectives.own_position(members, "scatter_object_list")]
 
@@ -471,7 +466,7 @@ def _fill_all(targets: list[Tensor], arrays: list[Any], async_op: bool) -> CommH
 
 
 def _done(result: Tensor, async_op: bool, wait: bool = False) -> CommHandle | None:
-    check_type("communication", "async_op", async_op, "a bool", bool)
+    For("communication").typed("async_op", async_op, "a bool", bool)
     handle = CommHandle.of_result(result)
     if wait and not async_op:
         handle.wait()
@@ -481,8 +476,7 @@ def _done(result: Tensor, async_op: bool, wait: bool = False) -> CommHandle | No
 def _check_list(function: str, tensors: object, count: int, like: Tensor | None) -> None:
     if not isinstance(tensors, list | tuple) or any(not isinstance(tensor, Tensor) for tensor in tensors):
         raise SporaxTypeError(f"For '{function}', the list must hold Tensors, but got {type(tensors).__name__}.")
-    if len(tensors) != count:
-        raise SporaxTypeError(f"For '{function}', the list must have {count} Tensors, but has {len(tensors)}.")
+    For(function).refuse_type(len(tensors) != count, f"the list must have {count} Tensors, but has {len(tensors)}")
     if like is not None and any((t.shape, t.dtype) != (like.shape, like.dtype) for t in tensors):
         raise SporaxTypeError(
             f"For '{function}', the Tensors of the list must have shape {like.shape} and dtype {like.dtype}, but got "

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxIndexError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxIndexError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import COOTensor, CSRTensor, DType, Tensor, dtypes, seed as seeds
 from sporax.mindspore.ops._core import FUNCTIONS, PRIMITIVES, Array, check, operator
 from sporax.mindspore.ops.sparse.functions import dense_to_sparse_coo, dense_to_sparse_csr
@@ -65,7 +65,7 @@ def _sum_to_size(self: Tensor, *size: Any) -> Tensor:
 
 def _new_empty(self: Tensor, size: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
     """A Tensor of `size` in this dtype, or in `dtype`; its elements are zero. There is no choice of `device`."""
-    SporaxValueError.raise_if(device is not None, "new_empty", "device", "be None", device, show=repr)
+    For("new_empty").refuse(device is not None, "'device' must be None", device, show=repr)
     # XLA has no uninitialised arrays.
     return FUNCTIONS["zeros"](size, dtype or self.dtype)
 
@@ -132,7 +132,7 @@ def _random_(self: Tensor, from_: int = 0, to: int | None = None, *, generator: 
     """Uniform integers in [from_, to), or in [0, from_) without `to` (up to the largest of the dtype without both)."""
     # Two arguments are bounds; one is the upper bound.
     low, high = (from_, to) if to is not None else (0, from_ or _largest(self.dtype))
-    SporaxValueError.raise_if(low >= high, "random_", "from_", "be below 'to'", f"{low} and {high}")
+    For("random_").refuse(low >= high, "'from_' must be below 'to'", f"{low} and {high}")
     return _drawn(self, jax.random.randint(_next_key("random_", generator), self.shape, low, high, jnp.int64))
 
 
@@ -145,7 +145,7 @@ def _largest(dtype: DType) -> int:
 
 def _exponential_(self: Tensor, lambd: float = 1, *, generator: Any = None) -> Tensor:
     """Exponentially distributed numbers with the rate `lambd`, in place."""
-    SporaxValueError.raise_if(lambd <= 0, "exponential_", "lambd", "be > 0", lambd)
+    For("exponential_").refuse(lambd <= 0, "'lambd' must be > 0", lambd)
     return _drawn(self, jax.random.exponential(_next_key("exponential_", generator), self.shape, jnp.float32) / lambd)
 
 
@@ -173,8 +173,7 @@ def _log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0) -> Tensor:
 
 def _itemset(self: Tensor, *args: Any) -> Tensor:
     """A copy with one element replaced: ``itemset(value)``, or ``itemset(index, value)`` with a flat index or one per dim."""
-    if len(args) not in (1, 2):
-        raise SporaxValueError(f"For 'itemset', there must be an index and a value, or a value alone, but got {args}.")
+    For("itemset").refuse(len(args) not in (1, 2), "there must be an index and a value, or a value alone", args)
     if len(args) == 1 and self.size != 1:
         raise SporaxIndexError(f"For 'itemset', the index must be given for a Tensor of shape {self.shape}.")
     where = args[0] if len(args) == 2 else 0
@@ -203,7 +202,7 @@ def _flush_from_cache(self: Tensor) -> None:
 
 def _move_to(self: Tensor, to: str, blocking: bool = True) -> Tensor:
     """A copy; where it is belongs to the context and to plans, so `to` is only checked."""
-    SporaxValueError.raise_unless_in("move_to", "to", to, ("CPU", "GPU", "Ascend"))
+    For("move_to").one_of("to", to, ("CPU", "GPU", "Ascend"))
     return self.copy()
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import Tensor, dtypes, wrap
 from sporax.mindspore.ops import _collectives
 from sporax.mindspore.ops._collectives.primitives import (
@@ -36,7 +36,7 @@ def sizes(name: str, what: str, value: Any) -> tuple[int, ...]:
     """
     # The values are needed now: they are shapes of the program.
     numbers = np.ravel(value.asnumpy() if isinstance(value, Tensor) else value)
-    SporaxTypeError.raise_if(numbers.size and numbers.dtype.kind not in "iu", name, what, "be ints", value, show=repr)
+    For(name).refuse_type(numbers.size and numbers.dtype.kind not in "iu", f"'{what}' must be ints", value, show=repr)
     return tuple(numbers.astype(int).tolist())
 
 
@@ -325,10 +325,9 @@ class BatchISendIRecv(CommunicationPrimitive):
         if len(self.op_types) != len(self.remote_ranks) or not (
             len(self.receive_shapes) == len(self.receive_dtypes) == num_receives
         ):
-            raise SporaxValueError(
-                f"For '{self.name}', there must be one rank for each of {list(self.op_types)} and one shape and dtype for "
-                f"each 'irecv', but got {list(self.remote_ranks)}, {list(self.receive_shapes)} and "
-                f"{list(self.receive_dtypes)}."
+            raise For(self.name).error(
+                f"there must be one rank for each of {list(self.op_types)} and one shape and dtype for each 'irecv', "
+                f"but got {list(self.remote_ranks)}, {list(self.receive_shapes)} and {list(self.receive_dtypes)}"
             )
         if None in self.receive_dtypes:  # to numpy None is float64
             raise SporaxTypeError.must(self.name, "receive_dtypes", "hold dtypes", self.receive_dtypes)
@@ -340,9 +339,8 @@ class BatchISendIRecv(CommunicationPrimitive):
         elements = [element for element in check_list(self.name, "x", x) if element is not None]
         arrays = [check_tensor(self.name, element).array for element in elements]
         if len(arrays) != list(self.op_types).count("isend"):
-            raise SporaxValueError(
-                f"For '{self.name}', there must be one tensor for each 'isend' of {list(self.op_types)}, but got "
-                f"{len(arrays)}."
+            raise For(self.name).error(
+                f"there must be one tensor for each 'isend' of {list(self.op_types)}, but got {len(arrays)}"
             )
         ranks = [self.world_rank(rank) for rank in self.remote_ranks]
         outgoing = [rank for kind, rank in zip(self.op_types, ranks, strict=True) if kind == "isend"]
@@ -378,23 +376,19 @@ class NeighborExchangeV2(CommunicationPrimitive):
         super().__init__(*args, **kwargs)
         for name, count in (("send_rank_ids", 8), ("recv_rank_ids", 8), ("send_lens", 4), ("recv_lens", 4)):
             value, least = getattr(self, name), -1 if name.endswith("ids") else 0
-            check_type(self.name, name, value, "a list", list)
+            For(self.name).typed(name, value, "a list", list)
             check_ints(self.name, name, value)
             ranks = [rank for rank in value if rank != -1]
             if len(value) != count or min(value) < least or (least == -1 and len(set(ranks)) < len(ranks)):
                 raise SporaxValueError(
                     f"For '{self.name}', '{name}' must hold {count} numbers from {least} on, ranks only once, but got {value}."
                 )
-        if self.data_format != "NCHW":
-            raise SporaxValueError(f"For '{self.name}', 'data_format' must be 'NCHW', but got {self.data_format!r}.")
+        For(self.name).refuse(self.data_format != "NCHW", "'data_format' must be 'NCHW'", self.data_format, show=repr)
 
     def __call__(self, tensor: Tensor) -> Tensor:
         """(N, C, H, W) in, (N, C, top + H + bottom, left + W + right) out; borders no one sends are 0."""
         array = check_tensor(self.name, tensor).array
-        if array.ndim != 4:
-            raise SporaxValueError(
-                f"For '{self.name}', the input must have 4 dimensions, but its shape is {array.shape}."
-            )
+        For(self.name).refuse(array.ndim != 4, f"the input must have 4 dimensions, but its shape is {array.shape}")
         batch, height, width = tuple(array.shape[:2]), array.shape[2], array.shape[3]
         # Borders of the own tile go out; the frame around it is filled from others.
         outgoing = _tiles(self.send_lens, height, width, inside=True)

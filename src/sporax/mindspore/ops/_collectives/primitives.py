@@ -13,7 +13,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir import RankSumMark
 from sporax.lowering import marks as trace_marks
 from sporax.lowering.passes import pass_tags
@@ -121,7 +121,7 @@ class CommunicationPrimitive(Primitive):
 
 def check_list(name: str, what: str, value: Any) -> Sequence[Any]:
     """`value`, a tuple or list, else SporaxTypeError."""
-    return check_type(name, what, value, "a tuple or list", tuple | list)
+    return For(name).typed(what, value, "a tuple or list", tuple | list)
 
 
 def check_ints(name: str, what: str, value: Any) -> Sequence[int]:
@@ -134,12 +134,12 @@ def check_ints(name: str, what: str, value: Any) -> Sequence[int]:
 
 def check_int(name: str, what: str, value: Any) -> int:
     """`value`, an int, else SporaxTypeError."""
-    return check_type(name, what, value, "an int", int, takes_bool=False)
+    return For(name).typed(what, value, "an int", int, takes_bool=False)
 
 
 def check_tensor(name: str, value: Any, what: str = "input") -> Tensor:
     """`value`, a Tensor, else SporaxTypeError."""
-    return check_type(name, what, value, "a Tensor", Tensor)
+    return For(name).typed(what, value, "a Tensor", Tensor)
 
 
 def check_member(name: str, group: Group, rank: int) -> int:
@@ -159,8 +159,7 @@ def check_reduction(name: str, op: str) -> str:
 
 def at_least_1d(name: str, tensor: Tensor) -> Tensor:
     """`tensor`, which has a dim 0, else SporaxValueError."""
-    if not tensor.ndim:
-        raise SporaxValueError(f"For '{name}', the input must have at least one dimension, but its shape is ().")
+    For(name).refuse(not tensor.ndim, "the input must have at least one dimension, but its shape is ()")
     return tensor
 
 

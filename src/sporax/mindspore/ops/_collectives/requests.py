@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import DType, Tensor, dtypes, wrap
 from sporax.mindspore.ops._collectives import point_to_point
 from sporax.mindspore.ops._collectives.point_to_point import Exchange, Message
@@ -51,7 +51,7 @@ class P2POp:
     ) -> None:
         # MindSpore takes the functions `isend` and `irecv` themselves.
         name = op if isinstance(op, str) else getattr(op, "__name__", "")
-        SporaxTypeError.raise_if(name not in ("isend", "irecv"), "P2POp", "op", "be 'isend' or 'irecv'", op, show=repr)
+        For("P2POp").refuse_type(name not in ("isend", "irecv"), "'op' must be 'isend' or 'irecv'", op, show=repr)
         members = groups.find(group, name)
         self.op = name
         self.peer = check_member(name, members, check_int(name, "peer", peer))
@@ -137,6 +137,5 @@ def check_operations(function: str, operations: object) -> list[P2POp]:
     ):
         raise SporaxTypeError.must(function, "p2p_op_list", "be a non-empty list of P2POp", repr(operations))
     names = {operation.group for operation in operations}
-    if len(names) > 1:
-        raise SporaxTypeError(f"For '{function}', all operations must be in one group, but got {sorted(names)}.")
+    For(function).refuse_type(len(names) > 1, "all operations must be in one group", sorted(names))
     return operations

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.dtype import from_numpy
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.parameters import known_ints, refusal
@@ -117,7 +117,7 @@ def axis(operator: str, value: Any, ndim: int, name: str = "axis") -> int:
         raise SporaxTypeError(f"For '{operator}', '{name}' must be an int, but got {type(value).__name__}: {value!r}.")
     # MindSpore treats a scalar like a tensor of one dimension here.
     limit = max(ndim, 1)
-    SporaxValueError.raise_if(not -limit <= value < limit, operator, name, f"be in range [{-limit}, {limit})", value)
+    For(operator).refuse(not -limit <= value < limit, f"'{name}' must be in range [{-limit}, {limit})", value)
     return int(value) % limit
 
 
@@ -178,7 +178,7 @@ def shape(operator: str, value: Any, name: str = "shape") -> tuple[int, ...]:
 
 def one_of(operator: str, value: Any, allowed: Sequence[Any], name: str) -> None:
     """Raise SporaxValueError unless `value` is one of `allowed`."""
-    SporaxValueError.raise_unless_in(operator, name, value, allowed)
+    For(operator).one_of(name, value, allowed)
 
 
 def only(operator: str, **settings: tuple[Any, Any]) -> None:
@@ -200,7 +200,7 @@ def known(name: str, what: str, tensor: Any) -> np.ndarray:
     Raises:
         SporaxTypeError: not a tensor, or its values are not known because a step is being compiled.
     """
-    check_type(name, what, tensor, "a Tensor", Tensor)
+    For(name).typed(what, tensor, "a Tensor", Tensor)
     # Also inside of a step, where a value was noted as constant.
     values = trace_constants.known(tensor.array)
     if values is None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError
 from sporax.ir import FIXED, HasLayout, OperatorMark, Shardings, Side, next_number
 from sporax.lowering import marks as trace_marks
 from sporax.mindspore.common import _integer_gradients
@@ -36,12 +36,12 @@ Check = Callable[[str, str, Any], None]
 
 
 def _flag(operator: str, mark: str, value: Any) -> None:
-    check_type(operator, mark, value, "a bool", bool)
+    For(operator).typed(mark, value, "a bool", bool)
 
 
 def _natural(operator: str, mark: str, value: Any) -> None:
-    check_type(operator, mark, value, "an int", int, takes_bool=False)
-    SporaxValueError.raise_if(value < 0, operator, mark, "be >= 0", value)
+    For(operator).typed(mark, value, "an int", int, takes_bool=False)
+    For(operator).refuse(value < 0, f"'{mark}' must be >= 0", value)
 
 
 def _target(operator: str, mark: str, value: Any) -> None:
@@ -57,7 +57,7 @@ def _strategy(operator: str, mark: str, value: Any) -> None:
 
 
 def _generation(operator: str, mark: str, value: Any) -> None:
-    SporaxValueError.raise_if(value != "data_parallel", operator, mark, "be 'data_parallel'", value, show=repr)
+    For(operator).refuse(value != "data_parallel", f"'{mark}' must be 'data_parallel'", value, show=repr)
 
 
 def _of_lookup(operator: str, mark: str, value: Any) -> None:
@@ -122,7 +122,7 @@ def strategy_form(name: str, what: str, strategy: Any) -> str:
     Raises:
         SporaxTypeError: neither.
     """
-    check_type(name, what, strategy, "a tuple", tuple)
+    For(name).typed(what, strategy, "a tuple", tuple)
     form = "tuple"
     for entry in strategy:
         # A list of tensors may have one entry, a tuple of those of its tensors.

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError
 from sporax.base.lazy_members import dataclass
 from sporax.runtime.ranks import Arrays, Axis, Collective, Saved, collectives, from_root, groups, refused
 from sporax.runtime.session import SESSION, assigned
@@ -83,12 +83,10 @@ def check_place(name: str, role: str, rank_id: int, parallel_mode: str) -> None:
         SporaxValueError: `role` is not ``"MS_WORKER"`` or `rank_id` is negative.
         SporaxRuntimeError: a parallel mode is set.
     """
-    if role != "MS_WORKER":
-        raise SporaxValueError(f"For '{name}', 'role' must be 'MS_WORKER', but got {role!r}.")
+    For(name).refuse(role != "MS_WORKER", "'role' must be 'MS_WORKER'", role, show=repr)
     if not isinstance(rank_id, int) or isinstance(rank_id, bool):
         raise SporaxTypeError(f"For '{name}', 'rank_id' must be an int, but got {type(rank_id).__name__}.")
-    if rank_id < 0:
-        raise SporaxValueError(f"For '{name}', 'rank_id' must be >= 0, but got {rank_id}.")
+    For(name).refuse(rank_id < 0, "'rank_id' must be >= 0", rank_id)
     if parallel_mode != "stand_alone":
         raise SporaxRuntimeError(
             f"For '{name}', place must be used in the parallel mode 'stand_alone', but the mode is '{parallel_mode}'."
@@ -117,15 +115,13 @@ def run_placed(
         raise SporaxRuntimeError(
             f"For '{name}', the placement must be that of the Cell around it, worker {outer}, but it is worker {owner}."
         )
-    if owner >= group.size:
-        raise SporaxRuntimeError(f"For '{name}', 'rank_id' must be < {group.size}, the workers, but got {owner}.")
+    For(name).refuse_state(owner >= group.size, f"'rank_id' must be < {group.size}, the workers", owner)
     # Inside of a placed call everything runs on the owner already.
     if outer is not None or group.size == 1:
         return call(*args, **kwargs)
     if not frames.compiling():
-        raise SporaxRuntimeError(
-            f"For '{name}', the mode must be GRAPH_MODE for an operator that is placed on worker {owner}, but it is "
-            "PYNATIVE_MODE."
+        raise For(name).state_error(
+            f"the mode must be GRAPH_MODE for an operator that is placed on worker {owner}, but it is PYNATIVE_MODE"
         )
     frames.note_tag(collectives.PLACED)
     leaves, tree = ordered_trees.flatten((args, kwargs))

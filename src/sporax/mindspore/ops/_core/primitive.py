@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import jax
 
-from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxError, SporaxTypeError, SporaxValueError
 from sporax.lowering import marks as trace_marks
 from sporax.lowering.marks import KEEP, new_tag
 from sporax.mindspore import context
@@ -137,9 +137,7 @@ class Primitive:
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         names = self.attribute_names
         if len(args) > len(names):
-            raise SporaxTypeError(
-                f"For '{self.name}', the constructor takes {len(names)} arguments {names}, but got {len(args)}."
-            )
+            raise For(self.name).type_error(f"the constructor takes {len(names)} arguments {names}", len(args))
         arguments = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
             if name not in names or name in arguments:
@@ -150,7 +148,7 @@ class Primitive:
         attributes = {**self.defaults, **arguments}
         missing = [name for name in names if name not in attributes]
         if missing:
-            raise SporaxTypeError(f"For '{self.name}', the constructor lacks the arguments {missing}.")
+            raise For(self.name).type_error(f"the constructor lacks the arguments {missing}")
         for name, value in arguments.items():
             # Only what was given: defaults need no check.
             self._check(name, value)
@@ -266,9 +264,7 @@ class Primitive:
             raise SporaxValueError(f"For '{self.name}', 'out_strategy' needs an 'in_strategy', but that is None.")
         form = strategy_form(self.name, "in_strategy", in_strategy)
         if out_strategy is not None and strategy_form(self.name, "out_strategy", out_strategy) != form:
-            raise SporaxValueError(
-                f"For '{self.name}', 'in_strategy' and 'out_strategy' must both be tuples or both Layouts."
-            )
+            raise For(self.name).error("'in_strategy' and 'out_strategy' must both be tuples or both Layouts")
         self.attrs["in_strategy"] = in_strategy
         self.attrs["out_strategy"] = out_strategy
         frames.touch()
@@ -280,7 +276,7 @@ class Primitive:
         Raises:
             SporaxTypeError: `mode` is not a bool.
         """
-        check_type(self.name, "mode", mode, "a bool", bool)
+        For(self.name).typed("mode", mode, "a bool", bool)
         return self.add_prim_attr("recompute", mode)
 
     def _offload(self, backward_prefetch: str | int = "Auto") -> Self:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir import HasLayout, LayoutMark, Shardings, next_number
 from sporax.lowering import marks as trace_marks
 from sporax.mindspore.common import Parameter, Tensor, wrap
@@ -193,7 +193,7 @@ def shard(
     Example:
         >>> matmul = shard(mint.matmul, in_strategy=((2, 4), (4, 1)))
     """
-    SporaxTypeError.raise_if(not callable(fn), "shard", "fn", "be a function or a Cell", type(fn).__name__)
+    For("shard").refuse_type(not callable(fn), "'fn' must be a function or a Cell", type(fn).__name__)
     if hasattr(fn, "cells_and_names"):  # a Cell; operators know nothing of Cells
         cast("Any", fn).shard(in_strategy, out_strategy, parameter_plan, device, level)
         return fn
@@ -234,7 +234,7 @@ def checked_outputs(name: str, out_strategy: Any) -> None:
 
 
 def _check(in_strategy: Any, out_strategy: Any, device: Any, level: Any) -> None:
-    check_type("shard", "in_strategy", in_strategy, "a tuple", tuple)
+    For("shard").typed("in_strategy", in_strategy, "a tuple", tuple)
     # None leaves an input to the planner and is no strategy to check.
     strategy_form("shard", "in_strategy", tuple(entry for entry in in_strategy if entry is not None))
     if out_strategy is not None:

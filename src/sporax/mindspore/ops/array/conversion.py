@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType, to_dtype
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
@@ -85,8 +85,7 @@ def is_nonzero(input: Tensor) -> bool:
         SporaxValueError: it has another number of elements.
     """
     value = known("is_nonzero", "input", input)
-    if value.size != 1:
-        raise SporaxValueError(f"For 'is_nonzero', 'input' must have one element, but its shape is {input.shape}.")
+    For("is_nonzero").refuse(value.size != 1, f"'input' must have one element, but its shape is {input.shape}")
     return bool(value.item())
 
 
@@ -108,8 +107,7 @@ export(typeof, is_nonzero, expand_as, subtract)
 def view_as_real(input: check.One) -> Array:
     """Complex numbers as pairs of real ones, in a new last dim."""
     # `iscomplexobj` also knows tracers.
-    if not jnp.iscomplexobj(input):
-        raise SporaxTypeError(f"For 'view_as_real', 'input' must be complex, but got {check.describe(input)}.")
+    For("view_as_real").refuse_type(not jnp.iscomplexobj(input), "'input' must be complex", check.describe(input))
     return jnp.stack([input.real, input.imag], -1)
 
 
@@ -227,7 +225,7 @@ for _method in ("astype", "to"):
 def _fact(name: str, compute: Callable[[Any], Any], doc: str) -> None:
     # Composed: the result is a Python value that no compiled program can give.
     def kernel(x: Any) -> Any:
-        check_type(name, "the input", x, "a Tensor", Tensor)
+        For(name).typed("the input", x, "a Tensor", Tensor)
         return compute(x)
 
     kernel.__name__, kernel.__doc__ = f"_{name.lower()}", doc
@@ -262,7 +260,7 @@ def is_tensor(obj: object) -> bool:
 def shape(input_x: Any) -> tuple[int, ...]:
     # MindSpore refuses anything but Tensors here, numpy arrays included.
     """Sizes of the dimensions."""
-    check_type("shape", "input_x", input_x, "a Tensor", Tensor)
+    For("shape").typed("input_x", input_x, "a Tensor", Tensor)
     return input_x.shape
 
 

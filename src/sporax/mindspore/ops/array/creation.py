@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import DType, Tensor, dtypes, wrap
 from sporax.mindspore.ops._core import Array, Operand, check, export, known, operator, other_form, promote
@@ -39,7 +39,7 @@ def full(size: Any, fill_value: Any, *, dtype: DType | None = None) -> Tensor:
 def _filled(name: str, size: Any, value: Any, dtype: DType | None) -> Tensor:
     sizes = check.shape(name, size, "size")
     # Before JAX, whose message does not name the operator.
-    SporaxValueError.raise_if(min(sizes, default=0) < 0, name, "the sizes in 'size'", "be >= 0", sizes)
+    For(name).refuse(min(sizes, default=0) < 0, "the sizes in 'size' must be >= 0", sizes)
     return _of_value(sizes, Tensor(value, dtype))
 
 
@@ -72,8 +72,7 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: DType | Non
     first, last = (0, start) if end is None else (start, end)
     # Bounds are Python numbers by now: they decide the shape.
     first, last, step = (value.item() if isinstance(value, Tensor) else value for value in (first, last, step))
-    if step == 0:
-        raise SporaxValueError("For 'arange', 'step' must not be 0.")
+    For("arange").refuse(step == 0, "'step' must not be 0")
     integral = all(isinstance(value, int | np.integer) for value in (first, last, step))
     kind = dtype or (dtypes.int64 if integral else dtypes.float32)
     # numpy counts in double precision, whatever the dtype of the result.
@@ -105,7 +104,7 @@ def _spaced(call: Call, shapes: Shapes) -> Dims | None:
 def _lin_space(start: check.Float, stop: check.Float, num: int) -> Array:
     """`num` numbers at equal distances from `start` to `stop`, both included; both of one dtype."""
     check.same_dtype("LinSpace", start=start, stop=stop)
-    SporaxValueError.raise_if(num < 1, "LinSpace", "num", "be >= 1", num)
+    For("LinSpace").refuse(num < 1, "'num' must be >= 1", num)
     return jnp.linspace(start, stop, num, dtype=start.dtype)
 
 
@@ -163,12 +162,10 @@ def range_(start: Any, end: Any, step: Any, maxlen: int = 1000000) -> Tensor:
         known("Range", name, bound).item() if isinstance(bound, Tensor) else bound
         for name, bound in (("start", start), ("end", end), ("step", step))
     )
-    if not stride:
-        raise SporaxValueError("For 'Range', 'step' must not be 0.")
+    For("Range").refuse(not stride, "'step' must not be 0")
     # Counted before anything is made, so that a mistake does not allocate.
     length = max(math.ceil((last - first) / stride), 0)
-    if length > maxlen:
-        raise SporaxValueError(f"For 'Range', there must be at most 'maxlen' {maxlen} numbers, but got {length}.")
+    For("Range").refuse(length > maxlen, f"there must be at most 'maxlen' {maxlen} numbers", length)
     integral = all(isinstance(bound, int) for bound in (first, last, stride))
     return _constant(lambda: jnp.arange(first, last, stride).astype(jnp.int64 if integral else jnp.float32))
 
@@ -251,7 +248,7 @@ def _one_hot(indices: check.Int, depth: int, on_value: Operand, off_value: Opera
     A position outside [0, depth) gives `off_value` everywhere.
     """
     where = check.axis("OneHot", axis, indices.ndim + 1)
-    SporaxValueError.raise_if(depth < 0, "OneHot", "depth", "be >= 0", depth)
+    For("OneHot").refuse(depth < 0, "'depth' must be >= 0", depth)
     # Ones and zeros of different dtypes meet as operands of any operator.
     # They have no gradient, as in MindSpore.
     on, off = map(jax.lax.stop_gradient, promote.pair("OneHot", on_value, off_value))

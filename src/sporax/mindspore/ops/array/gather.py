@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax import lowering
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.ir import uneven
 from sporax.ir.operator_dims import Call, Dims, NumSlices, OperatorDims, Shapes, lookup_axis, numbered
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
@@ -145,12 +145,8 @@ def gather_d(x: check.One, dim: int, index: check.Int) -> Array:
         index: integers; as many dims as `x`, not larger than it in the others.
     """
     where = check.axis("GatherD", dim, x.ndim, "dim")
-    SporaxValueError.raise_if(
-        x.ndim != index.ndim,
-        "GatherD",
-        "'x' and 'index'",
-        "have as many dims as each other",
-        f"{x.shape} and {index.shape}",
+    For("GatherD").refuse(
+        x.ndim != index.ndim, "'x' and 'index' must have as many dims as each other", f"{x.shape} and {index.shape}"
     )
     for position in range(x.ndim):
         if position != where and index.shape[position] > x.shape[position]:
@@ -305,8 +301,7 @@ def masked_select(input: Any, mask: Any) -> Any:
         SporaxTypeError: `mask` is not a bool tensor.
     """
     chosen = known("MaskedSelect", "mask", mask)
-    if chosen.dtype != np.bool_:
-        raise SporaxTypeError(f"For 'MaskedSelect', 'mask' must be Tensor[Bool], but got {mask.dtype}.")
+    For("MaskedSelect").refuse_type(chosen.dtype != np.bool_, "'mask' must be Tensor[Bool]", mask.dtype)
     shape = check.broadcast("MaskedSelect", input, chosen)
     picked = np.flatnonzero(np.broadcast_to(chosen, shape))
     # The values are gathered by an operator, so that they have a gradient.
@@ -384,7 +379,7 @@ def strided_slice(
     Bit i of a mask is about position i: begin, end: ignore that bound; ellipsis: the position stands for all dims left
     over; new axis: a dimension of size 1; shrink axis: take the one element at `begin` and drop the dim.
     """
-    SporaxValueError.raise_if(0 in strides, "StridedSlice", "the numbers in 'strides'", "not be 0", strides)
+    For("StridedSlice").refuse(0 in strides, "the numbers in 'strides' must not be 0", strides)
     if not len(begin) == len(end) == len(strides):
         raise SporaxValueError(
             f"For 'StridedSlice', 'begin', 'end' and 'strides' must have one length, but got {begin}, {end}, {strides}."

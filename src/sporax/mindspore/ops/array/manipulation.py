@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, OperatorDims, Shapes, StrategyEntry
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, check, export, operator, other_form, promote
@@ -35,9 +35,8 @@ def reshape(input: Array, shape: tuple[int, ...]) -> Array:
     # A size of 0 leaves nothing to infer from.
     fits = input.size % fixed == 0 if inferred and fixed else fixed == input.size
     if not fits:
-        raise SporaxValueError(
-            f"For 'Reshape', the shape of 'input' is {input.shape} ({input.size} elements), "
-            f"which does not fit into 'shape' {sizes}."
+        raise For("Reshape").error(
+            f"the shape of 'input' is {input.shape} ({input.size} elements), which does not fit into 'shape' {sizes}"
         )
     return jnp.reshape(input, sizes if fixed else [max(size, 0) for size in sizes])
 
@@ -49,8 +48,7 @@ def transpose(input: Array, dims: tuple[int, ...]) -> Array:
     Raises:
         SporaxValueError: `dims` does not name every dimension once.
     """
-    if len(dims) != input.ndim:
-        raise SporaxValueError.must("Transpose", "dims", f"name all {input.ndim} dimensions of 'input'", dims)
+    For("Transpose").refuse(len(dims) != input.ndim, f"'dims' must name all {input.ndim} dimensions of 'input'", dims)
     # None would reverse the dims: an empty tensor of dims has nothing to permute.
     return jnp.transpose(input, check.axes("Transpose", dims, input.ndim, "dims") or None)
 
@@ -90,8 +88,7 @@ def _squeeze_primitive(input: Array, axis: int | tuple[int, ...] = ()) -> Array:
         SporaxValueError: a dimension of `axis` is not of size 1.
     """
     for dim in check.axes("Squeeze", axis, input.ndim) or ():
-        if input.shape[dim] != 1:
-            raise SporaxValueError(f"For 'Squeeze', dim {dim} must be of size 1, but the shape is {input.shape}.")
+        For("Squeeze").refuse(input.shape[dim] != 1, f"dim {dim} must be of size 1, but the shape is {input.shape}")
     return squeeze.kernel(input, axis)
 
 
@@ -102,8 +99,7 @@ def _flatten(input_x: Array) -> Array:
     Raises:
         SporaxValueError: `input_x` has no dimension.
     """
-    if not input_x.ndim:
-        raise SporaxValueError("For 'Flatten', 'input_x' must have at least one dimension, but its shape is ().")
+    For("Flatten").refuse(not input_x.ndim, "'input_x' must have at least one dimension, but its shape is ()")
     # `reshape` with -1 fails where the first size is 0.
     return jnp.reshape(input_x, (input_x.shape[0], math.prod(input_x.shape[1:])))
 
@@ -114,7 +110,7 @@ def flatten(input: Array, order: Literal["C", "F"] = "C", *, start_dim: int = 1,
     # A vector has no dim 1, which is the default start.
     first = check.axis("flatten", start_dim, input.ndim, "start_dim") if input.ndim > 1 or start_dim < 0 else 0
     last = check.axis("flatten", end_dim, input.ndim, "end_dim")
-    SporaxValueError.raise_if(last < first, "flatten", "start_dim", "not be after 'end_dim'", f"{start_dim}, {end_dim}")
+    For("flatten").refuse(last < first, "'start_dim' must not be after 'end_dim'", f"{start_dim}, {end_dim}")
     size = math.prod(input.shape[first : last + 1])
     return jnp.reshape(input, (*input.shape[:first], size, *input.shape[last + 1 :]), order=order)
 
@@ -143,7 +139,7 @@ def tile(input: Array, dims: tuple[int, ...]) -> Array:
     Raises:
         SporaxValueError: a number of repetitions is negative.
     """
-    SporaxValueError.raise_if(min(dims, default=0) < 0, "Tile", "the numbers in 'dims'", "be >= 0", dims)
+    For("Tile").refuse(min(dims, default=0) < 0, "the numbers in 'dims' must be >= 0", dims)
     return jnp.tile(input, dims)
 
 
@@ -211,9 +207,7 @@ def narrow(input: Array, axis: int, start: int, length: int) -> Array:
     size = input.shape[where]
     first = start + size if start < 0 else start
     if not (0 <= first <= size and 0 <= length <= size - first):
-        raise SporaxValueError(
-            f"For 'narrow', 'start' {start} and 'length' {length} must lie within dim {axis} of size {size}."
-        )
+        raise For("narrow").error(f"'start' {start} and 'length' {length} must lie within dim {axis} of size {size}")
     return jax.lax.slice_in_dim(input, first, first + length, axis=where)
 
 
@@ -239,7 +233,7 @@ def tensor_split(input: Array, indices_or_sections: int | tuple[int, ...], axis:
 
 def _split_along(name: str, axis: int) -> None:
     def kernel(input: Array, indices_or_sections: int | tuple[int, ...]) -> tuple[Array, ...]:
-        SporaxValueError.raise_if(input.ndim <= axis, name, "input", f"have more than {axis} dims", input.shape)
+        For(name).refuse(input.ndim <= axis, f"'input' must have more than {axis} dims", input.shape)
         # Vectors have dim 0 only, along which numpy's functions work as well.
         return tensor_split.kernel(input, indices_or_sections, axis if input.ndim > 1 else 0)
 
@@ -260,8 +254,7 @@ def unbind(input: Array, dim: int = 0) -> tuple[Array, ...]:
 
 
 def _check_filled(name: str, arrays: Any) -> None:
-    if not arrays:
-        raise SporaxValueError(f"For '{name}', 'tensors' must hold at least one Tensor, but it is empty.")
+    For(name).refuse(not arrays, "'tensors' must hold at least one Tensor, but it is empty")
 
 
 def _check_joined(name: str, arrays: Any, axis: int | None) -> None:
@@ -338,8 +331,7 @@ def split(tensor: Array, split_size_or_sections: int | tuple[int, ...], axis: in
     where = check.axis("split", axis, tensor.ndim)
     size = tensor.shape[where]
     if isinstance(split_size_or_sections, int):
-        if split_size_or_sections < 1:
-            raise SporaxValueError.must("split", "the size of parts", "be positive", split_size_or_sections)
+        For("split").refuse(split_size_or_sections < 1, "the size of parts must be positive", split_size_or_sections)
         bounds: Any = range(split_size_or_sections, size, split_size_or_sections)
     else:
         if sum(split_size_or_sections) != size or min(split_size_or_sections, default=0) < 0:
@@ -352,8 +344,7 @@ def split(tensor: Array, split_size_or_sections: int | tuple[int, ...], axis: in
 
 def _slices(input_x: Array, axis: int) -> tuple[Array, ...]:
     where = check.axis("Unstack", axis, input_x.ndim)
-    if not input_x.ndim:
-        raise SporaxValueError("For 'Unstack', 'input_x' must have at least one dimension, but its shape is ().")
+    For("Unstack").refuse(not input_x.ndim, "'input_x' must have at least one dimension, but its shape is ()")
     return tuple(jnp.moveaxis(input_x, where, 0))
 
 
@@ -361,8 +352,7 @@ def _slices(input_x: Array, axis: int) -> tuple[Array, ...]:
 def _unstack(input_x: Array, axis: int = 0, num: int | None = None) -> tuple[Array, ...]:
     """The slices along `axis`, without that dimension; `num`, if given, has to be their number."""
     slices = _slices(input_x, axis)
-    if num not in (None, len(slices)):
-        raise SporaxValueError(f"For 'Unstack', 'num' must be the size of dim {axis}, {len(slices)}, but got {num}.")
+    For("Unstack").refuse(num not in (None, len(slices)), f"'num' must be the size of dim {axis}, {len(slices)}", num)
     return slices
 
 

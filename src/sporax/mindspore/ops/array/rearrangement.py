@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, check, operator, other_form, pair
@@ -21,8 +21,7 @@ from sporax.mindspore.ops._core.dims import with_constants
 
 
 def _divisible(name: str, what: str, size: int, parts: int) -> int:
-    if parts < 1 or size % parts:
-        raise SporaxValueError(f"For '{name}', {what} {size} must be divisible by {parts}.")
+    For(name).refuse(parts < 1 or size % parts, f"{what} {size} must be divisible by {parts}")
     return size // parts
 
 
@@ -77,8 +76,8 @@ def channel_shuffle(x: Array, groups: int) -> Array:
 def _blocks(name: str, block: Any, edges: Any) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
     sizes = block if isinstance(block, tuple) else (block,) * len(edges)
     if len(sizes) != len(edges) or min(sizes) < 1 or any(len(edge) != 2 or min(edge) < 0 for edge in edges):
-        raise SporaxValueError(
-            f"For '{name}', the block must be ints >= 1 with a pair of ints >= 0 for each, but got {block} and {edges}."
+        raise For(name).error(
+            f"the block must be ints >= 1 with a pair of ints >= 0 for each, but got {block} and {edges}"
         )
     return sizes, edges
 
@@ -137,8 +136,7 @@ def _patches(name: str, x: Array, kernel_size: Any, dilation: Any, padding: Any,
     patches = jax.lax.conv_general_dilated_patches(
         x.reshape(n * c, 1, *x.shape[2:]), size, step, [(cells, cells) for cells in edge], rhs_dilation=gap
     )
-    if 0 in patches.shape:
-        raise SporaxValueError(f"For '{name}', the kernel {size} does not fit into 'input' of shape {x.shape}.")
+    For(name).refuse(0 in patches.shape, f"the kernel {size} does not fit into 'input' of shape {x.shape}")
     return patches.reshape(n, c, size[0] * size[1], -1)
 
 
@@ -182,7 +180,7 @@ def _fold(input: Array, output_size: Any, kernel_size: Any, dilation: Any, paddi
 
     expected = jax.eval_shape(patches_of, image).shape[-1]
     if expected != num_positions:
-        raise SporaxValueError.must("fold", "the last dim of 'input'", f"be the {expected} places", num_positions)
+        raise For("fold").error(f"the last dim of 'input' must be the {expected} places", num_positions)
     # Overlapping patches add up in the transpose.
     return jax.linear_transpose(patches_of, image)(input.reshape(n, c, cells, num_positions))[0]
 
@@ -214,8 +212,7 @@ def col2im(
     input_x: Any, output_size: Any, kernel_size: Setting, dilation: Setting, padding_value: Setting, stride: Setting
 ) -> Any:
     """Patches (n, c, kernel cells, places) added up to images (n, c, *output_size); see `fold`."""
-    if input_x.ndim != 4:
-        raise SporaxValueError(f"For 'Col2Im', 'input_x' must have 4 dimensions, but its shape is {input_x.shape}.")
+    For("Col2Im").refuse(input_x.ndim != 4, f"'input_x' must have 4 dimensions, but its shape is {input_x.shape}")
     n, c, cells, num_positions = input_x.shape
     return fold(
         input_x.reshape((n, c * cells, num_positions)), output_size, kernel_size, dilation, padding_value, stride
@@ -225,8 +222,8 @@ def col2im(
 def _layouts(name: str, source: str, target: str) -> list[int]:
     """For each letter of the target where it is in the source."""
     if sorted(source) != sorted(target) or len(set(source)) < len(source):
-        raise SporaxValueError(
-            f"For '{name}', 'src_format' and 'dst_format' must have the same letters, but got {source} and {target}."
+        raise For(name).error(
+            f"'src_format' and 'dst_format' must have the same letters, but got {source} and {target}"
         )
     return [source.index(letter) for letter in target]
 
@@ -244,10 +241,9 @@ def _format_permute(input_x: Array, src_format: str = "NHWC", dst_format: str = 
     """A vector (4,) with a number for each dim, or (4, 2), in the order of the other layout."""
     order = _layouts("DataFormatVecPermute", src_format, dst_format)
     check.rank("DataFormatVecPermute", (1, 2), input_x=input_x)
-    if input_x.shape[0] != len(order):
-        raise SporaxValueError(
-            f"For 'DataFormatVecPermute', 'input_x' must have {len(order)} rows, but its shape is {input_x.shape}."
-        )
+    For("DataFormatVecPermute").refuse(
+        input_x.shape[0] != len(order), f"'input_x' must have {len(order)} rows, but its shape is {input_x.shape}"
+    )
     return input_x[jnp.asarray(order)]
 
 
@@ -263,7 +259,7 @@ def _diag_part(input_x: Array) -> Array:
     """The diagonal of a tensor whose shape is one shape twice; undoes `diag`."""
     half = input_x.ndim // 2
     if input_x.ndim % 2 or input_x.shape[:half] != input_x.shape[half:]:
-        raise SporaxValueError.must("DiagPart", "the shape of 'input_x'", "be one shape twice", input_x.shape)
+        raise For("DiagPart").error("the shape of 'input_x' must be one shape twice", input_x.shape)
     size = math.prod(input_x.shape[:half])
     return jnp.diagonal(input_x.reshape(size, size)).reshape(input_x.shape[:half])
 
@@ -302,7 +298,7 @@ def diag_embed(input: Array, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     # Only now: the new dims count in the result's number of dims.
     first = check.axis("diag_embed", dim1, input.ndim + 1, "dim1")
     second = check.axis("diag_embed", dim2, input.ndim + 1, "dim2")
-    SporaxValueError.raise_if(first == second, "diag_embed", "'dim1' and 'dim2'", "differ", f"{dim1} and {dim2}")
+    For("diag_embed").refuse(first == second, "'dim1' and 'dim2' must differ", f"{dim1} and {dim2}")
     return jnp.moveaxis(matrices, (-2, -1), (first, second))
 
 
@@ -312,7 +308,7 @@ def _fill_diagonal(input_x: Array, fill_value: float, wrap: bool = False) -> Arr
     name = "FillDiagonal"
     check.rank(name, range(2, 9), input_x=input_x)
     if input_x.ndim > 2 and len(set(input_x.shape)) > 1:
-        raise SporaxValueError(f"For '{name}', more than 2 dims must have one size, but the shape is {input_x.shape}.")
+        raise For(name).error(f"more than 2 dims must have one size, but the shape is {input_x.shape}")
     if input_x.ndim > 2:
         at = jnp.arange(input_x.shape[0])
         return input_x.at[(at,) * input_x.ndim].set(jnp.asarray(fill_value, input_x.dtype))
@@ -359,21 +355,17 @@ def _padded(x: Array, pads: Pads, mode: str, value: Any = 0) -> Array:
     limits = {"reflect": 1, "symmetric": 0, "circular": 0, "wrap": 0}
     for (low, high), size in zip(pads, x.shape, strict=True):
         if mode in limits and max(low, high) > size - limits[mode]:
-            raise SporaxValueError(
-                f"For 'pad', mode {mode!r} takes at most {size - limits[mode]} cells from a dim of size {size}, "
-                f"but got {(low, high)}."
+            raise For("pad").error(
+                f"mode {mode!r} takes at most {size - limits[mode]} cells from a dim of size {size}, but got {(low, high)}"
             )
-        if min(low, high) < 0:
-            raise SporaxValueError(
-                f"For 'pad', cells can be taken away only in mode 'constant', but got {(low, high)}."
-            )
+        For("pad").refuse(min(low, high) < 0, "cells can be taken away only in mode 'constant'", (low, high))
     return jnp.pad(x, pads, {"replicate": "edge", "circular": "wrap"}.get(mode, mode))
 
 
 def _from_last(name: str, flat: tuple[int, ...], ndim: int) -> Pads:
     """Pads given as (left, right, top, bottom, …), the last dim first, as pairs for all dims."""
     if len(flat) % 2 or len(flat) > 2 * ndim:
-        raise SporaxValueError.must(name, "padding", f"have two numbers a dim, at most {2 * ndim}", flat)
+        raise For(name).error(f"'padding' must have two numbers a dim, at most {2 * ndim}", flat)
     pairs = [(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
     # MindSpore counts from the last dim.
     return tuple([(0, 0)] * (ndim - len(pairs)) + pairs[::-1])
@@ -419,7 +411,7 @@ def pad(input_x: Any, padding: Any, mode: str = "constant", value: float | None 
 def _pad_primitive(input_x: Array, paddings: tuple[tuple[int, int], ...]) -> Array:
     """Zeros added: ``paddings[i]`` are the numbers of cells before and after dim i."""
     if len(paddings) != input_x.ndim or any(len(pair) != 2 for pair in paddings):
-        raise SporaxValueError.must("Pad", "paddings", f"hold a pair for each of the {input_x.ndim} dims", paddings)
+        raise For("Pad").error(f"'paddings' must hold a pair for each of the {input_x.ndim} dims", paddings)
     return _padded(input_x, paddings, "constant")
 
 
@@ -465,5 +457,5 @@ def _mirrored(x: Array, pads: tuple[tuple[int, int], ...], mode: str) -> Array:
 def padding(x: Array, pad_dim_size: int = 8) -> Array:
     """Zeros added to the last dim, which must be of size 1, until it has `pad_dim_size` elements."""
     if not x.ndim or x.shape[-1] != 1:
-        raise SporaxValueError(f"For 'Padding', the last dim of 'x' must be of size 1, but the shape is {x.shape}.")
+        raise For("Padding").error(f"the last dim of 'x' must be of size 1, but the shape is {x.shape}")
     return _padded(x, (*[(0, 0)] * (x.ndim - 1), (0, pad_dim_size - 1)), "constant")

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, check, known, operator, other_form
@@ -83,7 +83,7 @@ reverse = other_form(_reverse_v2, None, "x=input axis", function="reverse", meth
 
 def _flip_at(name: str, dim: int) -> None:
     def kernel(input: Array) -> Array:
-        SporaxValueError.raise_if(input.ndim <= dim, name, "input", f"have more than {dim} dims", input.shape)
+        For(name).refuse(input.ndim <= dim, f"'input' must have more than {dim} dims", input.shape)
         return jnp.flip(input, dim)
 
     kernel.__name__, kernel.__doc__ = name, f"The order of the elements along dim {dim} reversed."
@@ -108,7 +108,7 @@ def rot90(input: Array, k: int, dims: tuple[int, ...]) -> Array:
     """A turn by `k` times 90 degrees in the plane of two dims, from the first towards the second."""
     planes = check.axes("rot90", dims, input.ndim, "dims")
     if planes is None or len(planes) != 2:
-        raise SporaxValueError(f"For 'rot90', 'dims' must name two dims, but got {dims}.")
+        raise For("rot90").error("'dims' must name two dims", dims)
     return jnp.rot90(input, k, planes)
 
 
@@ -117,9 +117,9 @@ def reverse_sequence(x: Array, seq_lengths: check.Int, seq_dim: int, batch_dim: 
     """The first `seq_lengths` elements along `seq_dim` of each sample (along `batch_dim`) reversed."""
     along, batch = check.axis("ReverseSequence", seq_dim, x.ndim), check.axis("ReverseSequence", batch_dim, x.ndim)
     if along == batch or seq_lengths.shape != (x.shape[batch],):
-        raise SporaxValueError(
-            f"For 'ReverseSequence', 'seq_lengths' must have one element per sample and the two dims must differ, "
-            f"but got shapes {x.shape}, {seq_lengths.shape}, 'seq_dim' {seq_dim} and 'batch_dim' {batch_dim}."
+        raise For("ReverseSequence").error(
+            f"'seq_lengths' must have one element per sample and the two dims must differ, but got shapes {x.shape}, "
+            f"{seq_lengths.shape}, 'seq_dim' {seq_dim} and 'batch_dim' {batch_dim}"
         )
     # int64, as lengths may be.
     position = jax.lax.broadcasted_iota(jnp.int64, x.shape, along)
@@ -171,8 +171,8 @@ def _repeated(input: Array, repeats: int | tuple[int, ...], axis: int | None) ->
     where = 0 if axis is None else check.axis("repeat_interleave", axis, input.ndim)
     counts = (repeats,) if isinstance(repeats, int) else repeats
     if len(counts) not in (1, values.shape[where]) or min(counts, default=0) < 0:
-        raise SporaxValueError(
-            f"For 'repeat_interleave', 'repeats' must be one number or {values.shape[where]}, none negative, but got {repeats}."
+        raise For("repeat_interleave").error(
+            f"'repeats' must be one number or {values.shape[where]}, none negative, but got {repeats}"
         )
     # Positions instead of `jnp.repeat`: its total length would have to be given to be compiled.
     order = np.repeat(np.arange(values.shape[where]), counts[0] if len(counts) == 1 else counts)
@@ -203,8 +203,8 @@ def _moved(name: str) -> Any:
         start = check.axes(name, source, x.ndim, "source")
         goal = check.axes(name, destination, x.ndim, "destination")
         if len(start or ()) != len(goal or ()):
-            raise SporaxValueError(
-                f"For '{name}', 'source' and 'destination' must name as many dims as each other, but got {source}, {destination}."
+            raise For(name).error(
+                f"'source' and 'destination' must name as many dims as each other, but got {source}, {destination}"
             )
         return jnp.moveaxis(x, start or (), goal or ())
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common._integer_gradients import with_slope_of
 from sporax.mindspore.common.parameter import Parameter
@@ -129,8 +129,7 @@ def _rows(name: str, target: Array, indices: Array, updates: Array, how: str) ->
 
 
 def _positions(name: str, target: Array, indices: Array, updates: Array, how: str) -> Array:
-    if indices.ndim < 2:
-        raise SporaxValueError.must(name, "the dimension of 'indices'", "be greater than or equal to 2", indices.ndim)
+    For(name).refuse(indices.ndim < 2, "the dimension of 'indices' must be greater than or equal to 2", indices.ndim)
     if indices.shape[-1] > target.ndim:
         raise SporaxValueError(
             f"For '{name}', the last dim of 'indices' must be at most the number of dims of 'input_x', "
@@ -185,7 +184,7 @@ def written(name: str, variable: Any, new: Tensor) -> Tensor:
     Raises:
         SporaxTypeError: `variable` is not a Parameter.
     """
-    check_type(name, "input_x", variable, "a Parameter", Parameter)
+    For(name).typed("input_x", variable, "a Parameter", Parameter)
     # In place for the user: the Parameter's variable gets the new array.
     variable._assign(new.array)
     return new
@@ -399,8 +398,7 @@ _inplace("Sub", "sub")
 def _masked_scatter(input: Array, mask: Array, source: Array) -> Array:
     """`input` with the elements of `source`, in order, at the places where `mask` is true."""
     check.same_dtype("MaskedScatter", input=input, source=source)
-    if mask.dtype != np.bool_:
-        raise SporaxTypeError(f"For 'MaskedScatter', 'mask' must be Tensor[Bool], but got {check.describe(mask)}.")
+    For("MaskedScatter").refuse_type(mask.dtype != np.bool_, "'mask' must be Tensor[Bool]", check.describe(mask))
     shape = check.broadcast("MaskedScatter", input, mask)
     chosen = jnp.broadcast_to(mask, shape)
     # How many chosen places come before: the number of the element in `source`.
@@ -460,7 +458,7 @@ def _with_added(var: Array, indices: Array, updates: Array, axis: int) -> Array:
     check.same_dtype(name, var=var, updates=updates)
     where = check.axis(name, axis, var.ndim)
     expected = (*var.shape[:where], indices.size, *var.shape[where + 1 :])
-    SporaxValueError.raise_if(updates.shape != expected, name, "updates", f"have shape {expected}", updates.shape)
+    For(name).refuse(updates.shape != expected, f"'updates' must have shape {expected}", updates.shape)
     return var.at[(slice(None),) * where + (indices,)].add(updates, mode="drop")
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.ir.operator_dims import OperatorDims
 from sporax.mindspore.common import DType, dtypes
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
@@ -66,9 +66,9 @@ def msort(input: Array) -> Array:
 def _top(name: str, x: Array, k: int, dim: int, largest: bool, index_dtype: Any) -> tuple[Array, Array]:
     check.tensor(name, input=x)
     where = check.axis(name, dim, x.ndim, "dim")
-    check_type(name, "k", k, "an int", int | np.integer, takes_bool=False)
+    For(name).typed("k", k, "an int", int | np.integer, takes_bool=False)
     size = x.shape[where] if x.ndim else 1
-    SporaxValueError.raise_if(not 0 <= k <= size, name, "k", f"be in [0, {size}], the size of dim {dim}", k)
+    For(name).refuse(not 0 <= k <= size, f"'k' must be in [0, {size}], the size of dim {dim}", k)
     rows = jnp.moveaxis(jnp.atleast_1d(x), where, -1)
     # XLA's `top_k` knows the largest only; the smallest come by sorting, since negation would overflow for the least integer.
     if largest:
@@ -115,7 +115,7 @@ def kthvalue(input: Array, k: int, dim: int = -1, keepdim: bool = False) -> tupl
     """The `k`-th smallest element along `dim` (k counts from 1), and its position (int64)."""
     where = check.axis("kthvalue", dim, input.ndim, "dim")
     size = input.shape[where] if input.ndim else 1
-    SporaxValueError.raise_if(not 1 <= k <= size, "kthvalue", "k", f"be in [1, {size}]", k)
+    For("kthvalue").refuse(not 1 <= k <= size, f"'k' must be in [1, {size}]", k)
     values, index = _sorted("kthvalue", jnp.atleast_1d(input), where, False, jnp.int64)
     picked = [jax.lax.slice_in_dim(array, k - 1, k, axis=where) for array in (values, index)]
     if keepdim and input.ndim:
@@ -170,8 +170,7 @@ def searchsorted(
         sorter: positions that bring `sorted_sequence` in order.
     """
     check.one_of("searchsorted", side, (None, "left", "right"), "side")
-    if side == "left" and right:
-        raise SporaxValueError("For 'searchsorted', 'side' and 'right' contradict: got 'left' and True.")
+    For("searchsorted").refuse(side == "left" and right, "'side' and 'right' contradict: got 'left' and True")
     sequence = sorted_sequence if sorter is None else jnp.take_along_axis(sorted_sequence, sorter, -1)
     return _search(sequence, jnp.asarray(values), right or side == "right", jnp.int32 if out_int32 else jnp.int64)
 
@@ -203,7 +202,7 @@ def bucketize(input: check.One, boundaries: Any, *, right: bool = False) -> Arra
     """
     if isinstance(boundaries, jax.Array):
         return searchsorted.kernel(boundaries, input, out_int32=True, right=right)
-    check_type("bucketize", "boundaries", boundaries, "a list", tuple)
+    For("bucketize").typed("boundaries", boundaries, "a list", tuple)
     # float32, as MindSpore's boundaries.
     edges = jnp.asarray(np.asarray(boundaries, np.float32))
     return jnp.searchsorted(edges, input, side="right" if right else "left").astype(jnp.int32)

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import COOTensor, CSRTensor, DType, Parameter, RowTensor, Tensor
 from sporax.mindspore.common.transforms import jvp
 from sporax.mindspore.ops._core import FOLLOWS, FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator
@@ -60,7 +60,7 @@ class MultitypeFuncGraph:
     """
 
     def __init__(self, name: str, read_value: bool = False) -> None:
-        self.name = check_type("MultitypeFuncGraph", "name", name, "a str", str)
+        self.name = For("MultitypeFuncGraph").typed("name", name, "a str", str)
         # In the order of registration: the first of several equally exact ones is taken.
         self._entries: list[tuple[tuple[Any, ...], Callable[..., Any]]] = []
 
@@ -180,7 +180,7 @@ class Partial(Primitive):
         Raises:
             SporaxTypeError: `func` is not callable.
         """
-        SporaxTypeError.raise_if(not callable(func), "Partial", "func", "be callable", type(func).__name__)
+        For("Partial").refuse_type(not callable(func), "'func' must be callable", type(func).__name__)
         return functools.partial(func, *args, **kwargs)
 
 
@@ -231,7 +231,7 @@ def constexpr(
     """
     if fn is None:
         return constexpr
-    SporaxTypeError.raise_if(not callable(fn), "constexpr", "fn", "be callable", type(fn).__name__)
+    For("constexpr").refuse_type(not callable(fn), "'fn' must be callable", type(fn).__name__)
     return fn
 
 
@@ -259,10 +259,9 @@ def jet(fn: Callable[..., Any], primals: Any, series: Any) -> tuple[Any, Any]:
         The value, and its derivatives stacked in the same form; tuples of them when `fn` returns a tuple.
     """
     points, curves = _as_tuple("jet", "primals", primals), _as_tuple("jet", "series", series)
-    if len(points) != len(curves):
-        raise SporaxValueError(
-            f"For 'jet', 'primals' and 'series' must have the same length, but got {len(points)} and {len(curves)}."
-        )
+    For("jet").refuse(
+        len(points) != len(curves), "'primals' and 'series' must have the same length", len(points), len(curves)
+    )
     for point, curve in zip(points, curves, strict=True):
         if curve.shape[1:] != point.shape or not curve.shape[0]:
             raise SporaxValueError(
@@ -283,8 +282,8 @@ def derivative(fn: Callable[..., Any], primals: Any, order: int) -> tuple[Any, A
         primals: the point, a Tensor or a tuple of Tensors.
         order: of the derivative, at least 1.
     """
-    check_type("derivative", "order", order, "an int", int, takes_bool=False)
-    SporaxValueError.raise_if(order < 1, "derivative", "order", "be >= 1", order)
+    For("derivative").typed("order", order, "an int", int, takes_bool=False)
+    For("derivative").refuse(order < 1, "'order' must be >= 1", order)
     points = _as_tuple("derivative", "primals", primals)
     speeds = tuple(FUNCTIONS["ones_like"](point).expand_dims(0) for point in points)
     values = _along(fn, points, speeds, order)

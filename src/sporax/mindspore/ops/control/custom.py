@@ -26,13 +26,7 @@ from typing import Any, NamedTuple, NoReturn, Self
 import jax
 import numpy as np
 
-from sporax.base.errors import (
-    SporaxNotImplementedError,
-    SporaxRuntimeError,
-    SporaxTypeError,
-    SporaxValueError,
-    check_type,
-)
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.common.dtype import DType, TensorType, from_numpy
 from sporax.mindspore.common.own_gradient import own_gradient
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
@@ -244,14 +238,14 @@ class Custom(PrimitiveWithInfer):
         bprop: Callable[..., Any] | None = None,
         reg_info: Any = None,
     ) -> None:
-        SporaxValueError.raise_unless_in("Custom", "func_type", func_type, _KINDS)
+        For("Custom").one_of("func_type", func_type, _KINDS)
         if func_type != "pyfunc":
             raise SporaxNotImplementedError(
                 f"For 'Custom', 'func_type' must be 'pyfunc' (a Python function of numpy arrays), but got {func_type!r}, "
                 "which compiles or loads a kernel of another device. Write it as a pyfunc, or with operators."
             )
         if not callable(func):
-            raise SporaxTypeError(f"For 'Custom', 'func' must be callable, but got {type(func).__name__}.")
+            raise For("Custom").type_error("'func' must be callable", type(func).__name__)
         # A primitive without attributes in the usual sense: they are set below.
         super().__init__("Custom")
         self.func, self.func_type, self.bprop, self.reg_info = func, func_type, bprop, reg_info
@@ -297,7 +291,7 @@ class Custom(PrimitiveWithInfer):
         # A DType is callable as well.
         if callable(dtypes) and not isinstance(dtypes, DType):
             dtypes = dtypes(*(from_numpy(array.dtype) for array in arrays))
-        check_type("Custom", "out_shape", shapes, "a tuple, list or function", tuple | list)
+        For("Custom").typed("out_shape", shapes, "a tuple, list or function", tuple | list)
         if dtypes is None or dtypes == ():
             return (), True
         if not isinstance(dtypes, DType | tuple | list):
@@ -307,10 +301,9 @@ class Custom(PrimitiveWithInfer):
         is_one = isinstance(dtypes, DType)
         if is_one:
             shapes, dtypes = (shapes,), (dtypes,)
-        if len(shapes) != len(dtypes):
-            raise SporaxValueError(
-                f"For 'Custom', there must be a shape and a dtype for each result, but got {shapes} and {dtypes}."
-            )
+        For("Custom").refuse(
+            len(shapes) != len(dtypes), "there must be a shape and a dtype for each result", shapes, dtypes
+        )
         # MindSpore gives a scalar result as a tensor of one element.
         pairs = zip(shapes, dtypes, strict=True)
         return tuple(jax.ShapeDtypeStruct(tuple(shape) or (1,), dtype.np_dtype) for shape, dtype in pairs), is_one
@@ -412,8 +405,7 @@ class CustomRegOp:
     """
 
     def __init__(self, op_name: str = "Custom") -> None:
-        if not isinstance(op_name, str):
-            raise SporaxValueError(f"For 'CustomRegOp', 'op_name' must be a string, but got {op_name!r}.")
+        For("CustomRegOp").refuse(not isinstance(op_name, str), "'op_name' must be a string", op_name, show=repr)
         self._info: dict[str, Any] = {
             "op_name": op_name, "inputs": [], "outputs": [], "attr": [], "fusion_type": "", "dtype_format": [],
         }  # fmt: skip
@@ -459,11 +451,9 @@ class CustomRegOp:
             SporaxValueError: not as many as there are inputs and outputs.
         """
         count = len(self._info["inputs"]) + len(self._info["outputs"])
-        if len(args) != count:
-            raise SporaxValueError(
-                f"For 'CustomRegOp.dtype_format', there must be one pair for each of {count} inputs and outputs, but got "
-                f"{len(args)}."
-            )
+        For("CustomRegOp.dtype_format").refuse(
+            len(args) != count, f"there must be one pair for each of {count} inputs and outputs", len(args)
+        )
         self._info["dtype_format"].append(args)
         return self
 

@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.common.gradient_hooks import watched
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import PRIMITIVES, Array, Primitive, export, known, operator
@@ -84,8 +84,8 @@ class TensorDump(Primitive):
         Raises:
             SporaxTypeError: `file` is no string, or `input_x` no Tensor.
         """
-        check_type("TensorDump", "file", file, "a string", str)
-        check_type("TensorDump", "input_x", input_x, "a Tensor", Tensor)
+        For("TensorDump").typed("file", file, "a string", str)
+        For("TensorDump").typed("input_x", input_x, "a Tensor", Tensor)
 
         def save(array: jax.Array) -> None:
             values = np.asarray(array, np.float32) if array.dtype.name == "bfloat16" else np.asarray(array)
@@ -128,7 +128,7 @@ def _assert(condition: Any, input_data: Any, summarize: int = 3) -> None:
         SporaxRuntimeError: `condition` is false.
     """
     holds = known("Assert", "condition", condition).all() if isinstance(condition, Tensor) else condition
-    check_type("Assert", "summarize", summarize, "an int", int, takes_bool=False)
+    For("Assert").typed("summarize", summarize, "an int", int, takes_bool=False)
     if not holds:
         printed = [tensor.asnumpy().ravel()[:summarize].tolist() for tensor in input_data]
         raise SporaxRuntimeError(f"For 'Assert', the condition must hold, but it is false. Input data: {printed}.")
@@ -146,8 +146,7 @@ class HookBackward(Primitive):
     """
 
     def __init__(self, hook_fn: Callable[[tuple[Tensor, ...]], Any], cell_id: str = "") -> None:
-        if not callable(hook_fn):
-            raise SporaxTypeError.must("HookBackward", "hook_fn", "be a function", type(hook_fn).__name__)
+        For("HookBackward").refuse_type(not callable(hook_fn), "'hook_fn' must be a function", type(hook_fn).__name__)
         super().__init__()
         self.hook_fn = hook_fn
         self.cell_id = cell_id
@@ -174,7 +173,7 @@ class InsertGradientOf(Primitive):
     """
 
     def __init__(self, f: Callable[[Tensor], Tensor]) -> None:
-        SporaxTypeError.raise_if(not callable(f), "InsertGradientOf", "f", "be a function", type(f).__name__)
+        For("InsertGradientOf").refuse_type(not callable(f), "'f' must be a function", type(f).__name__)
         super().__init__()
         self.f = f
 
@@ -221,12 +220,12 @@ class _Summary(Primitive):
         """
         kind = type(self).__name__
         plugin = kind.removesuffix("Summary").lower()
-        check_type(kind, "name", name, "a string", str)
-        SporaxValueError.raise_if(not name, kind, "name", "not be empty", repr(name))
+        For(kind).typed("name", name, "a string", str)
+        For(kind).refuse(not name, "'name' must not be empty", repr(name))
         # Numbers and arrays of numpy are refused, as in MindSpore.
-        check_type(kind, "value", value, "a Tensor", Tensor)
+        For(kind).typed("value", value, "a Tensor", Tensor)
         wrong = value.ndim not in self.dims or (plugin == "scalar" and value.size != 1)
-        SporaxValueError.raise_if(wrong, kind, "value", f"have {self.fits}", f"shape {value.shape}")
+        For(kind).refuse(wrong, f"'value' must have {self.fits}", f"shape {value.shape}")
         # No gradient flows through: looking must not change what is computed.
         jax.debug.callback(functools.partial(keep, plugin, name), jax.lax.stop_gradient(value.array))
 
@@ -350,9 +349,8 @@ class NPUGetFloatStatus(Primitive):
 
 
 def _write(name: str, status: Any, register: Callable[[], jax.Array]) -> Tensor:
-    check_type(name, "the input", status, "a Tensor", Tensor)
-    if status.shape != (REGISTER_SIZE,):
-        raise SporaxValueError(f"For '{name}', the input's shape must be ({REGISTER_SIZE},), but got {status.shape}.")
+    For(name).typed("the input", status, "a Tensor", Tensor)
+    For(name).refuse(status.shape != (REGISTER_SIZE,), f"the input's shape must be ({REGISTER_SIZE},)", status.shape)
     values = register()
     # Read or cleared: earlier tensors do not count any more.
     if isinstance(status, StatusTensor):

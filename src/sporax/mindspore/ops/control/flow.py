@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import _integer_gradients
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 from sporax.mindspore.ops._core import PRIMITIVES, Array, Operand, check, export, operator, promote
@@ -185,8 +185,7 @@ def _is_known(value: object) -> bool:
 
 def _flag(value: Any) -> jax.Array:
     array = to_array(value, None)
-    if array.size != 1:
-        raise SporaxTypeError(f"For 'while_loop', 'cond_func' must give one element, but its shape is {array.shape}.")
+    For("while_loop").refuse_type(array.size != 1, f"'cond_func' must give one element, but its shape is {array.shape}")
     # MindSpore takes tensors of shape (1,) as conditions.
     return jnp.reshape(array, ()).astype(bool)
 
@@ -227,7 +226,8 @@ def _next(name: str, before: Any, after: Any) -> Any:
     old: Any = jax.tree.structure(before)
     # By structure first: leaves could not be compared otherwise.
     new: Any = jax.tree.structure(after)
-    SporaxTypeError.raise_if(old != new, name, "the value", "keep its structure", f"{new} after {old}")
+    if old != new:
+        raise For(name).type_error("the value must keep its structure", f"{new} after {old}")
     for was, now in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         if was.shape != now.shape or was.dtype != now.dtype:
             raise SporaxTypeError.must(
@@ -248,8 +248,7 @@ def _rounds(rows: Any, length: int | None) -> int:
     sizes = {leaf.shape[0] if leaf.shape else None for leaf in jax.tree.leaves(rows)}
     if length is not None:
         sizes.add(length)
-    if not sizes:
-        raise SporaxValueError("For 'scan', 'xs' and 'length' must not both be None.")
+    For("scan").refuse(not sizes, "'xs' and 'length' must not both be None")
     if len(sizes) > 1 or None in sizes:
         raise SporaxValueError.must("scan", "'length' and the first dims of all tensors in 'xs'", "be the same", sizes)
     return int(sizes.pop() or 0)
@@ -276,7 +275,7 @@ def _is_tensor(value: object) -> bool:
 
 def _check_functions(name: str, **functions: object) -> None:
     for what, function in functions.items():
-        SporaxTypeError.raise_if(not callable(function), name, what, "be a function", type(function).__name__)
+        For(name).refuse_type(not callable(function), f"'{what}' must be a function", type(function).__name__)
 
 
 def _first_line(error: Exception) -> str:
@@ -330,7 +329,7 @@ def _new_value(variable: Array, value: Operand, how: str) -> Array:
 
 def _assignment(name: str, how: str, doc: str) -> Callable[..., Any]:
     def assign(variable: Any, value: Any) -> Any:
-        check_type(name, "variable", variable, "a Parameter or a Tensor", Tensor)
+        For(name).typed("variable", variable, "a Parameter or a Tensor", Tensor)
         # Composed: the write is a new value of a variable and no part of the kernel.
         new = _new_value(variable, value, how)
         variable._assign(new.array)

@@ -7,7 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError
 from sporax.mindspore.ops._core import Array, check, operator
 from sporax.mindspore.ops.image.sampling import between
 
@@ -41,7 +41,7 @@ def _roi_align(
     """
     check.same_dtype("ROIAlign", features=features, rois=rois)
     check.one_of("ROIAlign", roi_end_mode, (0, 1), "roi_end_mode")
-    SporaxValueError.raise_if(rois.ndim != 2 or rois.shape[1] != 5, "ROIAlign", "rois", "have shape (n, 5)", rois.shape)
+    For("ROIAlign").refuse(rois.ndim != 2 or rois.shape[1] != 5, "'rois' must have shape (n, 5)", rois.shape)
     if sample_num < 1:
         raise SporaxNotImplementedError(
             f"For 'ROIAlign', 'sample_num' must be >= 1, but got {sample_num}: a number of points that depends on the "
@@ -74,7 +74,7 @@ def _roi_align(
 def _corners(name: str, **boxes: Array) -> None:
     check.floating(name, **boxes)
     for label, array in boxes.items():
-        SporaxValueError.raise_if(array.ndim != 2 or array.shape[1] != 4, name, label, "have shape (n, 4)", array.shape)
+        For(name).refuse(array.ndim != 2 or array.shape[1] != 4, f"'{label}' must have shape (n, 4)", array.shape)
 
 
 def _overlaps(name: str, anchor_boxes: Array, gt_boxes: Array, mode: str) -> Array:
@@ -138,7 +138,7 @@ def bounding_box_decode(
     `max_shape` is the image's height and width; sides grow or shrink at most by ``1 / wh_ratio_clip``.
     """
     _corners("BoundingBoxDecode", anchor_box=anchor_box, deltas=deltas)
-    SporaxTypeError.raise_if(len(max_shape) < 2, "BoundingBoxDecode", "max_shape", "be height and width", max_shape)
+    For("BoundingBoxDecode").refuse_type(len(max_shape) < 2, "'max_shape' must be height and width", max_shape)
     plain = deltas * jnp.asarray(stds, deltas.dtype) + jnp.asarray(means, deltas.dtype)
     # Limits how much a side may grow, in logarithms.
     limit = abs(math.log(wh_ratio_clip))
@@ -171,8 +171,7 @@ def _nms_with_mask(bboxes: check.Float, iou_threshold: float = 0.5) -> tuple[Arr
     `bboxes` is (n, 5): x1, y1, x2, y2, score. Returns the boxes in order, where each came from (int32), and whether it
     is kept.
     """
-    if bboxes.ndim != 2 or bboxes.shape[1] != 5:
-        raise SporaxValueError(f"For 'NMSWithMask', 'bboxes' must have shape (n, 5), but got {bboxes.shape}.")
+    For("NMSWithMask").refuse(bboxes.ndim != 2 or bboxes.shape[1] != 5, "'bboxes' must have shape (n, 5)", bboxes.shape)
     # Stable, so that equal scores keep their order.
     order = jnp.argsort(bboxes[:, 4], descending=True, stable=True)
     ranked = bboxes[order]

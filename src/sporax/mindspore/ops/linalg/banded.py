@@ -13,7 +13,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, Operand, check, known, operator, other_form
 
@@ -24,8 +24,8 @@ def _band(name: str, k: tuple[int, ...], rows: int, columns: int) -> tuple[int, 
     """Lowest and highest diagonal, both within the matrix."""
     low, high = k[0], k[-1]
     if len(k) > 2 or low > high or not -max(rows, 1) < low or not high < max(columns, 1):
-        raise SporaxValueError.must(
-            name, "k", f"be one or two diagonals in ascending order within a {rows} x {columns} matrix", k
+        raise For(name).error(
+            f"'k' must be one or two diagonals in ascending order within a {rows} x {columns} matrix", k
         )
     return low, high
 
@@ -54,9 +54,8 @@ def _packed(name: str, diagonal: Array, low: int, high: int, length: int) -> Arr
     # One diagonal may come without the dim of diagonals.
     band = diagonal[..., None, :] if low == high and diagonal.shape[-2:] != (1, length) else diagonal
     if band.shape[-2:] != (high - low + 1, length):
-        raise SporaxValueError(
-            f"For '{name}', the diagonals {low} to {high} must have shape (…, {high - low + 1}, {length}), but got "
-            f"{diagonal.shape}."
+        raise For(name).error(
+            f"the diagonals {low} to {high} must have shape (…, {high - low + 1}, {length}), but got {diagonal.shape}"
         )
     return band
 
@@ -74,8 +73,8 @@ def _diag(x: Array, padding_value: Operand, k: tuple[int, ...], num_rows: int, n
     )
     low, high = _band("MatrixDiagV3", k, rows, columns)
     if rows < least[0] or columns < least[1] or _longest(low, high, rows, columns) != length:
-        raise SporaxValueError(
-            f"For 'MatrixDiagV3', a {rows} x {columns} matrix has no diagonals {low} to {high} of length {length}."
+        raise For("MatrixDiagV3").error(
+            f"a {rows} x {columns} matrix has no diagonals {low} to {high} of length {length}"
         )
     inside, row, column = _positions(low, high, rows, columns, align)
     band = _packed("MatrixDiagV3", x, low, high, length)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore.ops._core import Array, check, operator, promote
 
 
@@ -240,9 +240,9 @@ def matrix_power(input: Array, n: int) -> Array:
     """`input` times itself `n` times; of the inverse for negative `n`."""
     check.numeric("MatrixPower", input=input)
     _matrices("MatrixPower", square=True, input=promote.inexact(input))
-    check_type("MatrixPower", "n", n, "an int", int, takes_bool=False)
+    For("MatrixPower").typed("n", n, "an int", int, takes_bool=False)
     integral = not jnp.issubdtype(input.dtype, jnp.inexact)
-    SporaxValueError.raise_if(integral and n < 0, "MatrixPower", "n", "not be negative for integers", n)
+    For("MatrixPower").refuse(integral and n < 0, "'n' must not be negative for integers", n)
     return jnp.linalg.matrix_power(input, n)
 
 
@@ -290,8 +290,7 @@ def vander(x: check.Rank1, N: int | None = None) -> Array:  # noqa: N803 - MindS
 @operator("MatrixBandPart()", function="matrix_band_part")
 def matrix_band_part(x: Array, lower: Array | int, upper: Array | int) -> Array:
     """The diagonals from `lower` below to `upper` above the main one, zeros elsewhere; negative: all on that side."""
-    if x.ndim < 2:
-        raise SporaxValueError(f"For 'MatrixBandPart', 'x' must have at least 2 dims, but its shape is {x.shape}.")
+    For("MatrixBandPart").refuse(x.ndim < 2, f"'x' must have at least 2 dims, but its shape is {x.shape}")
     rows, columns = jnp.arange(x.shape[-2])[:, None], jnp.arange(x.shape[-1])[None, :]
     # Negative numbers leave a side open; both may be tensors.
     below, above = jnp.asarray(lower), jnp.asarray(upper)
@@ -419,7 +418,7 @@ def _lstsq(x: Array, a: Array, fast: bool = True, l2_regularizer: float = 0.0) -
         l2_regularizer: other values than 0 are not offered, as in MindSpore.
     """
     # MindSpore's own limit.
-    SporaxTypeError.raise_if(l2_regularizer != 0.0, "Lstsq", "l2_regularizer", "be 0.0", l2_regularizer)
+    For("Lstsq").refuse_type(l2_regularizer != 0.0, "'l2_regularizer' must be 0.0", l2_regularizer)
     return lstsq.kernel(x, a)
 
 
@@ -440,7 +439,7 @@ def _nuclear_norm(x: Array, dim: tuple[int, ...] | None = None, keepdim: bool = 
     """The sum of the singular values of matrices that are in the two dims `dim` (None: a matrix)."""
     check.rank("NuclearNorm", 2 if dim is None else range(2, 9), x=x)
     axes = (0, 1) if dim is None else check.axes("NuclearNorm", dim, x.ndim, "dim")
-    SporaxValueError.raise_if(axes is None or len(axes) != 2, "NuclearNorm", "dim", "name two dims", dim)
+    For("NuclearNorm").refuse(axes is None or len(axes) != 2, "'dim' must name two dims", dim)
     return jnp.linalg.norm(x, "nuc", axes, keepdim)
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes
 from sporax.mindspore.common import DType, Tensor
 from sporax.mindspore.ops._core import FUNCTIONS, Array, Primitive, check, operator, refusing
@@ -46,9 +46,7 @@ def _grouped_rows(x: Array, weight: Array, counts: Array, bias: Array | None, na
     if bias is None:
         return result
     if bias.shape != (groups, weight.shape[2]):
-        raise SporaxValueError(
-            f"For '{name}', 'bias' must be {(groups, weight.shape[2])}, but its shape is {bias.shape}."
-        )
+        raise For(name).error(f"'bias' must be {(groups, weight.shape[2])}, but its shape is {bias.shape}")
     ends = jnp.cumsum(counts)
     group = jnp.searchsorted(ends, jnp.arange(x.shape[0]), side="right")
     # Rows behind the last group have no bias, as they have no matrix.

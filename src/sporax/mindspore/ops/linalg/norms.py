@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common import DType, Tensor
 from sporax.mindspore.ops._core import Along, Array, check, extremes, operator, other_form, promote
@@ -79,14 +79,13 @@ def norm(
 
 
 def _of_vectors(name: str, values: Array, ord: Any, axes: Axes, keepdim: bool) -> Array:
-    SporaxValueError.raise_if(isinstance(ord, str), name, "ord", "be a number for vectors", ord, show=repr)
+    For(name).refuse(isinstance(ord, str), "'ord' must be a number for vectors", ord, show=repr)
     return length(values, float(ord), axes, keepdim)
 
 
 def _of_matrices(name: str, values: Array, ord: Any, axes: tuple[int, ...], keepdim: bool) -> Array:
     check.one_of(name, ord, ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf), "ord")
-    if len(axes) != 2:
-        raise SporaxValueError(f"For '{name}', a matrix norm needs 2 dims, but got {axes}.")
+    For(name).refuse(len(axes) != 2, "a matrix norm needs 2 dims", axes)
     if ord == "fro":
         return length(values, 2, axes, keepdim)
     return matrix_norm_of(values, ord, (axes[0], axes[1]), keepdim)
@@ -178,8 +177,8 @@ def cdist(x1: Array, x2: Array, p: float = 2.0) -> Array:
 
 
 def _check_order(name: str, p: Any) -> None:
-    check_type(name, "p", p, "a number", int | float, takes_bool=False)
-    SporaxValueError.raise_if(p < 0, name, "p", "be >= 0", p)
+    For(name).typed("p", p, "a number", int | float, takes_bool=False)
+    For(name).refuse(p < 0, "'p' must be >= 0", p)
 
 
 @operator(function="", mint="cdist")
@@ -238,8 +237,7 @@ def normalize(input: check.Float, p: float = 2.0, dim: Axes = 1, eps: float = 1e
 def renorm(input: Array, p: float, axis: int, maxnorm: float) -> Array:
     """Slices along `axis` with a p-norm above `maxnorm` scaled down to it."""
     check.floating("Renorm", input=input)
-    if p <= 0 or maxnorm < 0:
-        raise SporaxValueError(f"For 'Renorm', 'p' must be positive and 'maxnorm' >= 0, but got {p} and {maxnorm}.")
+    For("Renorm").refuse(p <= 0 or maxnorm < 0, "'p' must be positive and 'maxnorm' >= 0", p, maxnorm)
     own_axis = check.axis("Renorm", axis, input.ndim)
     # Over all dims but the one whose slices are meant.
     size = length(input, p, tuple(dim for dim in range(input.ndim) if dim != own_axis), True)
@@ -299,9 +297,9 @@ def clip_by_global_norm(x: Any, clip_norm: float = 1.0, use_norm: None = None) -
     Raises:
         SporaxValueError: `clip_norm` is not positive, or `use_norm` is not None.
     """
-    SporaxValueError.raise_if(use_norm is not None, "clip_by_global_norm", "use_norm", "be None", use_norm, show=repr)
-    check_type("clip_by_global_norm", "clip_norm", clip_norm, "a number", int | float, takes_bool=False)
-    SporaxValueError.raise_if(clip_norm <= 0, "clip_by_global_norm", "clip_norm", "be positive", clip_norm)
+    For("clip_by_global_norm").refuse(use_norm is not None, "'use_norm' must be None", use_norm, show=repr)
+    For("clip_by_global_norm").typed("clip_norm", clip_norm, "a number", int | float, takes_bool=False)
+    For("clip_by_global_norm").refuse(clip_norm <= 0, "'clip_norm' must be positive", clip_norm)
     tensors = _as_tensors("clip_by_global_norm", (x,) if isinstance(x, Tensor) else x)
     *scaled, _ = _scaled_to_norm(tensors, float(clip_norm), 2.0, "global")
     return scaled[0] if isinstance(x, Tensor) else tuple(scaled)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.ir.operator_dims import OperatorDims
 from sporax.mindspore.ops._core import Array, Operand, Product, channels, check, operator, other_form
 
@@ -113,11 +113,9 @@ def cross(input: Array, other: Array, dim: int | None = None) -> Array:
     _pair("Cross", input, other)
     shape = check.broadcast("Cross", input, other)
     left, right = jnp.broadcast_to(input, shape), jnp.broadcast_to(other, shape)
-    if dim is None and 3 not in shape:
-        raise SporaxValueError(f"For 'Cross', a dimension must be of size 3, but the shape is {shape}.")
+    For("Cross").refuse(dim is None and 3 not in shape, f"a dimension must be of size 3, but the shape is {shape}")
     where = shape.index(3) if dim is None else check.axis("Cross", dim, len(shape), "dim")
-    if shape[where] != 3:
-        raise SporaxValueError(f"For 'Cross', dim {dim} must be of size 3, but the shape is {shape}.")
+    For("Cross").refuse(shape[where] != 3, f"dim {dim} must be of size 3, but the shape is {shape}")
     return jnp.cross(left, right, axis=where)
 
 
@@ -164,7 +162,7 @@ def einsum(equation: str, *operands: Array) -> Array:
         SporaxTypeError: `equation` is not a string.
         SporaxValueError: the operands do not fit to it.
     """
-    check_type("einsum", "equation", equation, "a str", str)
+    For("einsum").typed("equation", equation, "a str", str)
     return jnp.einsum(equation, *operands)
 
 
@@ -282,7 +280,7 @@ def _matmul_2d(input: check.Rank2, mat2: check.Rank2, transpose_a: bool = False,
 def _batch_matmul(x: Array, y: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
     """Products of matrices in the last two dimensions; the leading ones are broadcast. Errors as `MatMul`."""
     for name, array in (("x", x), ("y", y)):
-        SporaxValueError.raise_if(array.ndim < 2, "BatchMatMul", name, "have at least 2 dimensions", array.shape)
+        For("BatchMatMul").refuse(array.ndim < 2, f"'{name}' must have at least 2 dimensions", array.shape)
     check.same_dtype("BatchMatMul", x=x, y=y)
     left, right = _turned(x, transpose_a), _turned(y, transpose_b)
     _check_contraction("BatchMatMul", left, right)
@@ -300,9 +298,7 @@ def matmul(input: Array, other: Array) -> Array:
     """
     check.same_dtype("matmul", input=input, other=other)
     if not input.ndim or not other.ndim:
-        raise SporaxValueError(
-            f"For 'matmul', both operands need a dimension, but got shapes {input.shape}, {other.shape}."
-        )
+        raise For("matmul").error(f"both operands need a dimension, but got shapes {input.shape}, {other.shape}")
     _check_contraction("matmul", input, other)
     _check_batch("matmul", input, other)
     # After the checks, since JAX's messages name neither operator nor operand.
@@ -332,9 +328,8 @@ def dense(input: Array, weight: Array, bias: Array | None = None) -> Array:
     check.same_dtype("Dense", input=input, weight=weight)
     check.rank("Dense", 2, weight=weight)
     if input.shape[-1:] != weight.shape[-1:]:
-        raise SporaxValueError(
-            f"For 'Dense', the last dim of 'input' must equal the last dim of 'weight', "
-            f"but got shapes {input.shape} and {weight.shape}."
+        raise For("Dense").error(
+            f"the last dim of 'input' must equal the last dim of 'weight', but got shapes {input.shape} and {weight.shape}"
         )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise SporaxValueError.must("Dense", "bias", f"have shape {weight.shape[:1]}, the rows of 'weight'", bias.shape)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.ops._core import Array, Operand, check, export, extremes, operator, other_form, promote
 from sporax.mindspore.ops._core.dims import position_by_position
@@ -295,19 +295,16 @@ def masked_fill(input_x: Array, mask: Array, value: Operand) -> Array:
         SporaxTypeError: `mask` is not a bool tensor.
         SporaxValueError: `mask` cannot be broadcast, or `value` is a tensor with a dimension.
     """
-    if mask.dtype != np.bool_:
-        raise SporaxTypeError.must("MaskedFill", "mask", "be Tensor[Bool]", dtypes.from_numpy(mask.dtype))
+    For("MaskedFill").refuse_type(mask.dtype != np.bool_, "'mask' must be Tensor[Bool]", dtypes.from_numpy(mask.dtype))
     # MindSpore takes one value only.
-    if np.ndim(value):
-        raise SporaxValueError.must("MaskedFill", "value", "be a number or a 0-D Tensor", np.shape(value))
+    For("MaskedFill").refuse(np.ndim(value), "'value' must be a number or a 0-D Tensor", np.shape(value))
     check.broadcast("MaskedFill", input_x, mask)
     return jnp.where(mask, jnp.asarray(value, input_x.dtype), input_x)
 
 
 def _limited(name: str, x: Array, low: Any, high: Any, names: str, shares: bool = True) -> Array:
     """`x` limited to [low, high], in its own dtype; a value on a limit gets all of the gradient, half where it `shares`."""
-    if low is None and high is None:
-        raise SporaxValueError(f"For '{name}', at least one of {names} must not be None.")
+    For(name).refuse(low is None and high is None, f"at least one of {names} must not be None")
     if low is not None:
         check.broadcast(name, x, low)
         # In the dtype of `x`: limits do not widen it.
@@ -352,8 +349,7 @@ def addn(x: tuple[Array, ...]) -> Array:
         SporaxValueError: there are none, or they do not broadcast.
         SporaxTypeError: the dtypes differ.
     """
-    if not x:
-        raise SporaxValueError("For 'AddN', 'x' must hold at least one Tensor, but it is empty.")
+    For("AddN").refuse(not x, "'x' must hold at least one Tensor, but it is empty")
     check.same_dtype("AddN", **{f"x[{index}]": tensor for index, tensor in enumerate(x)})
     check.broadcast("AddN", *x)
     # In order: a sum of floats depends on it.

@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.ops._core import check, extremes, promote
 from sporax.mindspore.ops._core.check import known
@@ -229,8 +229,7 @@ def _extreme(
 
 def limited(name: str, input: Tensor, initial: Any, where: Any) -> Tensor:
     """What "max" or "min" chooses from: elements where `where`, else `initial`, and nothing on the wrong side of it."""
-    if where is not None and initial is None:
-        raise SporaxValueError(f"For '{name}', 'where' needs an 'initial' value, but that is None.")
+    For(name).refuse(where is not None and initial is None, "'where' needs an 'initial' value, but that is None")
     return input if initial is None else _bounded(input, initial, True if where is None else where, name == "max")
 
 
@@ -269,8 +268,8 @@ def _count(name: str, num_segments: Any) -> int:
     if isinstance(num_segments, Tensor):
         num_segments = known(name, "num_segments", num_segments).item()
     # Attributes of operators are checked by annotations, but this one may be a tensor.
-    check_type(name, "num_segments", num_segments, "an int", int, takes_bool=False)
-    SporaxValueError.raise_if(num_segments < 1, name, "num_segments", "be >= 1", num_segments)
+    For(name).typed("num_segments", num_segments, "an int", int, takes_bool=False)
+    For(name).refuse(num_segments < 1, "'num_segments' must be >= 1", num_segments)
     return num_segments
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import For
 from sporax.mindspore.ops._core import check
 from sporax.mindspore.ops._core.elementwise_table import inexact, integral, pointwise, same
 from sporax.mindspore.ops._core.operator import REQUIRED, Array, Operand, operator, other_form
@@ -216,8 +216,7 @@ def polar(abs: check.Float, angle: check.Float) -> Array:
 
 
 def _complex_abs(array: Array) -> Array:
-    if not jnp.iscomplexobj(array):
-        raise SporaxTypeError(f"For 'ComplexAbs', the input must be complex, but got {check.describe(array)}.")
+    For("ComplexAbs").refuse_type(not jnp.iscomplexobj(array), "the input must be complex", check.describe(array))
     return jnp.abs(array)
 
 

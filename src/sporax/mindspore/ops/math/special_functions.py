@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import jax.scipy
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.ops._core import Array, Operand, check, extremes, operator, other_form, promote
 from sporax.mindspore.ops._core.elementwise_table import pointwise
 
@@ -148,11 +148,10 @@ def polygamma(n: Array | int, input: Array) -> Array:
     """
     values = promote.inexact(input)
     if isinstance(n, int):
-        SporaxValueError.raise_if(n < 0, "Polygamma", "n", "be >= 0", n)
+        For("Polygamma").refuse(n < 0, "'n' must be >= 0", n)
         return jax.lax.digamma(values) if n == 0 else _higher_polygamma(jnp.asarray(n, jnp.int32), values)
     check.integral("Polygamma", n=n)
-    if n.size != 1:
-        raise SporaxValueError(f"For 'Polygamma', 'n' must have one element, but its shape is {n.shape}.")
+    For("Polygamma").refuse(n.size != 1, f"'n' must have one element, but its shape is {n.shape}")
     order = n.reshape(())
     return jnp.where(order == 0, jax.lax.digamma(values), _higher_polygamma(jnp.maximum(order, 1), values))
 

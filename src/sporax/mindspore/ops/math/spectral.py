@@ -13,7 +13,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import DType, Tensor, dtypes, wrap
 from sporax.mindspore.ops._core import FUNCTIONS, Along, Array, check, export, known, operator, promote
 
@@ -47,12 +47,10 @@ def _transformed(name: str, x: Array, sizes: Any, dims: Any, norm: str | None) -
     base = name.removesuffix("2").removesuffix("n")
     compute, real_only, _ = _TRANSFORMS[base]
     check.tensor(name, input=x)
-    if not x.ndim:
-        raise SporaxValueError(f"For '{name}', 'input' must have at least one dimension, but its shape is ().")
-    if real_only and jnp.iscomplexobj(x):
-        raise SporaxTypeError(f"For '{name}', 'input' must be real, but got {check.describe(x)}.")
+    For(name).refuse(not x.ndim, "'input' must have at least one dimension, but its shape is ()")
+    For(name).refuse_type(real_only and jnp.iscomplexobj(x), "'input' must be real", check.describe(x))
     sizes = (sizes,) if isinstance(sizes, int) else sizes
-    SporaxValueError.raise_if(sizes is not None and min(sizes, default=1) < 1, name, "the sizes", "be >= 1", sizes)
+    For(name).refuse(sizes is not None and min(sizes, default=1) < 1, "the sizes must be >= 1", sizes)
     axes = check.axes(name, dims, x.ndim, "dim")
     if axes is None:
         axes = tuple(range(x.ndim) if sizes is None else range(x.ndim - len(sizes), x.ndim))
@@ -136,7 +134,7 @@ _shifted("ifftshift", jnp.fft.ifftshift, "What `fftshift` moved, moved back.")
 
 def _checked_count(name: str, n: object) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise SporaxValueError(f"For '{name}', 'n' must be an int >= 1, but got {n!r}.")
+        raise For(name).error("'n' must be an int >= 1", n, show=repr)
     return n
 
 
@@ -162,8 +160,8 @@ def _window(name: str, length: Any, periodic: bool, dtype: DType | None, make: C
     size = known(name, "window_length", length).item() if isinstance(length, Tensor) else length
     if isinstance(size, bool) or not isinstance(size, int):
         raise SporaxTypeError(f"For '{name}', 'window_length' must be an int, but got {type(size).__name__}: {size!r}.")
-    SporaxValueError.raise_if(size < 0, name, "window_length", "be >= 0", size)
-    check_type(name, "periodic", periodic, "a bool", bool)
+    For(name).refuse(size < 0, "'window_length' must be >= 0", size)
+    For(name).typed("periodic", periodic, "a bool", bool)
     # numpy's windows are symmetric: a periodic one is a part of the next longer one. Below 2 there is no shape.
     values = np.ones(size) if size < 2 else make(size + periodic)[:size]
     return wrap(jnp.asarray(values, (dtype or dtypes.float32).np_dtype))
@@ -265,8 +263,7 @@ def _stft(
             f"'window' of shape (win_length,), but got {win_length}, {n_fft}, {hop_length} and {window.shape}."
         )
     complex_input = jnp.iscomplexobj(x) or jnp.iscomplexobj(window)
-    if onesided and complex_input:
-        raise SporaxValueError(f"For '{name}', 'onesided' must be False for complex signals and windows.")
+    For(name).refuse(onesided and complex_input, "'onesided' must be False for complex signals and windows")
     # In the middle of the frame; the odd zero goes behind.
     before = (n_fft - win_length) // 2
     filled = jnp.pad(window, (before, n_fft - win_length - before))
@@ -311,7 +308,7 @@ def stft(
     Returns:
         (n, frequencies, windows), or (n, frequencies, windows, 2).
     """
-    check_type("stft", "x", x, "a Tensor", Tensor)
+    For("stft").typed("x", x, "a Tensor", Tensor)
     if isinstance(n_fft, bool) or not isinstance(n_fft, int):
         raise SporaxTypeError(f"For 'stft', 'n_fft' must be an int, but got {type(n_fft).__name__}: {n_fft!r}.")
     win_length = n_fft if win_length is None else win_length

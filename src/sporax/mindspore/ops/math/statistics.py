@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.mindspore.common import DType, dtypes
 from sporax.mindspore.ops._core import Along, Array, Operand, check, extremes, operator, other_form, promote
 from sporax.mindspore.ops.math.reduction import picked_along
@@ -27,8 +27,7 @@ def _extreme(name: str, function: Callable[..., Array], doc: str) -> None:
         where: Array | None = None,
     ) -> Array:
         check.tensor(name, input=input)
-        if where is not None and initial is None:
-            raise SporaxValueError(f"For '{name}', 'initial' must be given when 'where' is, but got None.")
+        For(name).refuse(where is not None and initial is None, "'initial' must be given when 'where' is, but got None")
         # In the input's dtype, so that a Python float does not widen integers.
         start = None if initial is None else jnp.asarray(initial, input.dtype)
         return function(input, check.axes(name, axis, input.ndim), keepdims=keepdims, initial=start, where=where)
@@ -82,8 +81,7 @@ def _median(name: str, x: Array, axis: int, keepdims: bool, ignore_nan: bool) ->
     check.tensor(name, input=x)
     rows = x[None] if not x.ndim else x
     where = check.axis(name, axis, x.ndim)
-    if not rows.shape[where]:
-        raise SporaxValueError(f"For '{name}', dim {axis} must not be empty, but the shape is {x.shape}.")
+    For(name).refuse(not rows.shape[where], f"dim {axis} must not be empty, but the shape is {x.shape}")
     index = _ranked(rows, where, ignore_nan)
     # Picked, so that the gradient goes to this element alone.
     values = jnp.take_along_axis(rows, index, where)
@@ -226,15 +224,14 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
 
     The result's size depends on the values: a compiled step with it runs operator by operator.
     """
-    if input.ndim != 1:
-        raise SporaxValueError(f"For 'bincount', 'input' must be a vector, but its shape is {input.shape}.")
+    For("bincount").refuse(input.ndim != 1, f"'input' must be a vector, but its shape is {input.shape}")
     values = input.asnumpy()
     if values.dtype.kind not in "iu":
         # MindSpore rounds towards 0.
         values = values.real.astype(np.int64)
         input = input.astype(dtypes.int64)
     if values.size and values.min() < 0:
-        raise SporaxValueError(f"For 'bincount', 'input' must not be negative, but holds {values.min()}.")
+        raise For("bincount").error(f"'input' must not be negative, but holds {values.min()}")
     size = max(int(minlength), int(values.max()) + 1 if values.size else 0)
     return _counted(input, size) if weights is None else _weighed(input, weights, size)
 
@@ -258,8 +255,7 @@ def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> 
     Elements outside count for nothing; the last interval includes `max`. The dtype stays; of float16 it is float32.
     """
     check.tensor("histc", input=input)
-    if bins <= 0 or min > max:
-        raise SporaxValueError(f"For 'histc', 'bins' must be > 0 and 'min' <= 'max', but got {bins}, {min}, {max}.")
+    For("histc").refuse(bins <= 0 or min > max, f"'bins' must be > 0 and 'min' <= 'max', but got {bins}, {min}, {max}")
     values = promote.inexact(input).reshape(-1)
     # Both 0 is MindSpore's way to ask for the input's own range.
     low, high = (jnp.min(values), jnp.max(values)) if min == max == 0 else (jnp.asarray(min), jnp.asarray(max))
@@ -352,8 +348,7 @@ def logcumsumexp(input: Array, axis: int) -> Array:
 @operator(function="diff", method="diff", mint="diff(input=x, dim=axis)")
 def diff(x: check.One, n: int = 1, axis: int = -1, prepend: Array | None = None, append: Array | None = None) -> Array:
     """Differences of neighbours along `axis`, taken `n` times, after joining `prepend` and `append` to the ends."""
-    if not x.ndim or n < 0:
-        raise SporaxValueError(f"For 'diff', 'x' needs a dimension and 'n' must be >= 0, but got {x.shape} and {n}.")
+    For("diff").refuse(not x.ndim or n < 0, "'x' needs a dimension and 'n' must be >= 0", x.shape, n)
     return jnp.diff(x, n, check.axis("diff", axis, x.ndim), prepend=prepend, append=append)
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.mindspore.common import DType, dtypes
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import Array, Operand, check, known, operator, promote
@@ -39,9 +39,9 @@ def _weighed_below(array: Array, weights: Array, size: int) -> Array:
     """Sums of the weights of each of `size` numbers."""
     check.integral("Bincount", array=array)
     if size < 0 or weights.size not in (0, array.size):
-        raise SporaxValueError(
-            f"For 'Bincount', 'size' must be >= 0 and 'weights' have the shape of 'array' or no elements, but got {size}, "
-            f"{weights.shape} and {array.shape}."
+        raise For("Bincount").error(
+            f"'size' must be >= 0 and 'weights' have the shape of 'array' or no elements, but got {size}, "
+            f"{weights.shape} and {array.shape}"
         )
     amounts = weights if weights.size else jnp.ones(array.shape, weights.dtype)
     # Numbers beyond the size are left out, where JAX would clamp.
@@ -52,8 +52,7 @@ def _weighed_below(array: Array, weights: Array, size: int) -> Array:
 def _equal_count(x: Array, y: Array) -> Array:
     """How many elements of two tensors of one shape and dtype are equal, (1,)."""
     check.same_dtype("EqualCount", x=x, y=y)
-    if x.shape != y.shape:
-        raise SporaxValueError(f"For 'EqualCount', 'x' and 'y' must have one shape, but got {x.shape} and {y.shape}.")
+    For("EqualCount").refuse(x.shape != y.shape, "'x' and 'y' must have one shape", x.shape, y.shape)
     # Count in the operand's dtype and of shape (1,), as MindSpore's kernel gives it.
     return jnp.sum(x == y, dtype=x.dtype).reshape(1)
 
@@ -65,10 +64,9 @@ def _histogram_fixed_width(x: Array, range: Array, nbins: int, dtype: str = "int
     Elements outside count for the part at the end.
     """
     check.one_of("HistogramFixedWidth", dtype, ("int32",), "dtype")
-    if nbins < 1 or range.shape != (2,):
-        raise SporaxValueError(
-            f"For 'HistogramFixedWidth', 'nbins' must be >= 1 and 'range' have shape (2,), but got {nbins} and {range.shape}."
-        )
+    For("HistogramFixedWidth").refuse(
+        nbins < 1 or range.shape != (2,), "'nbins' must be >= 1 and 'range' have shape (2,)", nbins, range.shape
+    )
     low, high = promote.inexact(range)
     place = jnp.clip(jnp.floor((x.reshape(-1) - low) / (high - low) * nbins), 0, nbins - 1).astype(jnp.int32)
     return jnp.zeros((nbins,), jnp.int32).at[place].add(1)
@@ -171,9 +169,8 @@ def _list_diff(x: Any, y: Any, out_idx: DType = dtypes.int32) -> Any:
     check.one_of("ListDiff", out_idx, (dtypes.int32, dtypes.int64), "out_idx")
     values, others = known("ListDiff", "x", x), known("ListDiff", "y", y)
     if values.ndim != 1 or others.ndim != 1 or values.dtype != others.dtype:
-        raise SporaxValueError(
-            f"For 'ListDiff', 'x' and 'y' must be vectors of one dtype, but got {x.dtype}{list(x.shape)} and "
-            f"{y.dtype}{list(y.shape)}."
+        raise For("ListDiff").error(
+            f"'x' and 'y' must be vectors of one dtype, but got {x.dtype}{list(x.shape)} and {y.dtype}{list(y.shape)}"
         )
     positions = np.flatnonzero(~np.isin(values, others))
     return wrap_numpy(values[positions]), wrap_numpy(positions.astype(out_idx.np_dtype))
@@ -200,8 +197,8 @@ def _invert_permutation(input_x: tuple[int, ...]) -> tuple[int, ...]:
     """Where each number from 0 to n - 1 is in a tuple of all of them."""
     numbers = tuple(input_x)
     if sorted(numbers) != list(range(len(numbers))):
-        raise SporaxValueError(
-            f"For 'InvertPermutation', 'input_x' must hold the numbers 0 to {len(numbers) - 1}, but got {numbers}."
+        raise For("InvertPermutation").error(
+            f"'input_x' must hold the numbers 0 to {len(numbers) - 1}, but got {numbers}"
         )
     return tuple(numbers.index(number) for number in range(len(numbers)))
 
@@ -231,9 +228,9 @@ def _no_repeat_ngram(state_seq: check.Int, log_probs: Array, ngram_size: int = 1
     check.rank(name, 3, state_seq=state_seq, log_probs=log_probs)
     length, size = state_seq.shape[-1], ngram_size
     if not 0 < size < length or state_seq.shape[:2] != log_probs.shape[:2]:
-        raise SporaxValueError(
-            f"For '{name}', 'ngram_size' must be in (0, {length}) and the batches equal, but got {size}, "
-            f"{state_seq.shape} and {log_probs.shape}."
+        raise For(name).error(
+            f"'ngram_size' must be in (0, {length}) and the batches equal, but got {size}, {state_seq.shape} and "
+            f"{log_probs.shape}"
         )
     starts = jnp.arange(length - size + 1)
     windows = state_seq[..., starts[:, None] + jnp.arange(size)]

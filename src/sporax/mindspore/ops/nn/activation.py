@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore.common import DType, seed as seeds, wrap
 from sporax.mindspore.ops._core import Along, channels, check, extremes, promote
 from sporax.mindspore.ops._core.elementwise_table import Convert, pointwise
@@ -158,8 +158,7 @@ def softplus(input: Array, beta: float = 1, threshold: float = 20) -> Array:
     Raises:
         SporaxValueError: `beta` is 0.
     """
-    if beta == 0:
-        raise SporaxValueError("For 'softplus', 'beta' must not be 0.")
+    For("softplus").refuse(beta == 0, "'beta' must not be 0")
     check.floating("softplus", input=input)
     scaled = input * jnp.asarray(beta, input.dtype)
     # Where the line is taken the curve sees a small number, so its gradient stays finite.
@@ -259,8 +258,7 @@ _shrink(None, "soft_shrink", True, "soft_shrink", "")
 @operator("CeLU", function="celu")
 def celu(x: check.Float, alpha: float = 1.0) -> Array:
     """The input where positive, ``alpha * (exp(x / alpha) - 1)`` elsewhere (Barron 2017)."""
-    if alpha == 0:
-        raise SporaxValueError("For 'CeLU', 'alpha' must not be 0.")
+    For("CeLU").refuse(alpha == 0, "'alpha' must not be 0")
     return jax.nn.celu(x, alpha)
 
 
@@ -289,8 +287,7 @@ def softmin(x: check.Float, axis: int = -1, *, dtype: DType | None = None) -> Ar
 def _halves(name: str, x: Array, axis: int) -> tuple[Array, Array]:
     check.floating(name, x=x)
     where = check.axis(name, axis, x.ndim)
-    if x.shape[where] % 2:
-        raise SporaxValueError(f"For '{name}', the size of dim {axis} must be even, but the shape is {x.shape}.")
+    For(name).refuse(x.shape[where] % 2, f"the size of dim {axis} must be even, but the shape is {x.shape}")
     first, second = jnp.split(x, 2, where)
     return first, second
 
@@ -341,8 +338,7 @@ def _random_leaky_relu(input: Array, key: Array, lower: float, upper: float) -> 
 @operator(function="rrelu", composed=True)
 def rrelu(input: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3) -> Any:
     """The input where it is positive, a slope drawn from [lower, upper) for every element times the input elsewhere."""
-    if not 0 <= lower <= upper <= 1:
-        raise SporaxValueError(f"For 'rrelu', 0 <= 'lower' <= 'upper' <= 1 must hold, but got {lower} and {upper}.")
+    For("rrelu").refuse(not 0 <= lower <= upper <= 1, "0 <= 'lower' <= 'upper' <= 1 must hold", lower, upper)
     # The key is an operand: a new one must not compile again.
     return _random_leaky_relu(input, wrap(seeds.operators.next_key()), float(lower), float(upper))
 
@@ -370,5 +366,5 @@ def gumbel_softmax(logits: Any, tau: float = 1.0, hard: bool = False, dim: int =
         hard: give one-hot vectors, with the gradient of the soft ones.
         dim: the dimension.
     """
-    SporaxValueError.raise_if(tau <= 0, "gumbel_softmax", "tau", "be positive", tau)
+    For("gumbel_softmax").refuse(tau <= 0, "'tau' must be positive", tau)
     return _gumbel(logits, wrap(seeds.operators.next_key()), float(tau), hard, dim)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore.common import Tensor, dtypes
 from sporax.mindspore.ops._core import FUNCTIONS, Array, ImageFormat, check, known, operator, pair, promote
 from sporax.mindspore.ops.nn.window_dims import POOLING
@@ -207,7 +207,7 @@ def _sizes(name: str, what: str, value: Any, dims: int) -> tuple[int, ...]:
     """One int for all dims, or one for each; of a tuple with the sizes of samples and channels too, the last ones."""
     values = check.shape(name, value, what)
     values = values * dims if len(values) == 1 else values[-dims:]
-    SporaxValueError.raise_if(len(values) != dims or min(values) < 1, name, what, f"be one or {dims} ints >= 1", value)
+    For(name).refuse(len(values) != dims or min(values) < 1, f"'{what}' must be one or {dims} ints >= 1", value)
     return values
 
 
@@ -253,9 +253,7 @@ def _register(dims: int, kernel: Any) -> None:
         _random_samples: Any = None,
     ) -> Any:
         if input.ndim not in (dims + 1, dims + 2):
-            raise SporaxValueError(
-                f"For '{name}', 'input' must have {dims + 1} or {dims + 2} dimensions, but got shape {input.shape}."
-            )
+            raise For(name).error(f"'input' must have {dims + 1} or {dims + 2} dimensions, but got shape {input.shape}")
         if (output_size is None) == (output_ratio is None):
             raise SporaxValueError(
                 f"For '{name}', give either 'output_size' or 'output_ratio', but got {output_size} and {output_ratio}."
@@ -306,8 +304,7 @@ def _window(
 
 
 def _fits(name: str, result: Array, x: Array, kernel_size: Any) -> Array:
-    if 0 in result.shape:
-        raise SporaxValueError(f"For '{name}', the window {kernel_size} does not fit into 'x' of shape {x.shape}.")
+    For(name).refuse(0 in result.shape, f"the window {kernel_size} does not fit into 'x' of shape {x.shape}")
     return result
 
 

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.ir import Layout as DeviceLayout, Shape
 from sporax.ir.operator_dims import PART, Call, Dims, Names, Shapes, StrategyEntry, numbered
@@ -140,8 +140,7 @@ def apart(name: str, x: Array, layout: str, heads: int) -> Array:
     """(batch, length, heads, size) of a query, key or value."""
     check.rank(name, len(layout), x=x)
     if layout.endswith("H"):
-        if x.shape[-1] % heads:
-            raise SporaxValueError.must(name, "the hidden size", f"be a multiple of the {heads} heads", x.shape[-1])
+        For(name).refuse(x.shape[-1] % heads, f"the hidden size must be a multiple of the {heads} heads", x.shape[-1])
         x = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
     # "T" layouts have one row of all sequences: a batch of one.
     if layout.startswith("T"):
@@ -222,7 +221,7 @@ def _check_mask(name: str, mode: int, compressed: bool, mask: Array | None, leng
         raise SporaxValueError(
             f"For '{name}', the shape of 'attn_mask' must be {_COMPRESSED_SHAPE} with sparse_mode {mode}, but got {mask.shape}."
         )
-    SporaxValueError.raise_if(mode == _FULL and mask is None, name, "attn_mask", "be given with sparse_mode 1", "None")
+    For(name).refuse(mode == _FULL and mask is None, "'attn_mask' must be given with sparse_mode 1", "None")
     if mask is not None and not compressed and mask.shape[-2:] != lengths:
         raise SporaxValueError.must(name, "the last dims of 'attn_mask'", f"be the lengths {lengths}", mask.shape)
 
@@ -267,9 +266,8 @@ def _not_dropped(drop_mask: Array | None, key: Any, keep_prob: float, shape: tup
         return jax.random.bernoulli(key, keep_prob, shape)
     packed = (*shape[:-1], shape[-1] // _BITS)
     if drop_mask.dtype != jnp.uint8 or drop_mask.shape != packed or shape[-1] % _BITS:
-        raise SporaxValueError(
-            f"For 'FlashAttentionScore', 'drop_mask' must be UInt8 of shape {packed}, one bit per weight, but got "
-            f"{check.describe(drop_mask)}."
+        raise For("FlashAttentionScore").error(
+            f"'drop_mask' must be UInt8 of shape {packed}, one bit per weight, but got {check.describe(drop_mask)}"
         )
     return jnp.unpackbits(drop_mask, axis=-1, bitorder="little").astype(bool)
 
@@ -316,7 +314,7 @@ def _flash_attention_score(
     ``actual_seq_kvlen``, and ``random_key``.
     """
     name, inputs = "FlashAttentionScore", dict(zip(present, others, strict=True))
-    SporaxValueError.raise_if(not 0 < keep_prob <= 1, name, "keep_prob", "be in (0, 1]", keep_prob)
+    For(name).refuse(not 0 < keep_prob <= 1, "'keep_prob' must be in (0, 1]", keep_prob)
     ends = inputs.get("actual_seq_qlen"), inputs.get("actual_seq_kvlen")
     # Only this layout has several sequences in a row.
     if [end is not None for end in ends] != [input_layout == "TND"] * 2:

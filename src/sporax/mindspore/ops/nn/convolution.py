@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import jax
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore.ops._core import Array, check, operator
 from sporax.mindspore.ops._core.check import ImageFormat, Pair, pair, per_dim
 from sporax.mindspore.ops.nn.window_dims import CONVOLUTION, convolution
@@ -21,7 +21,7 @@ def _padding(name: str, pad_mode: str, pad: Any) -> Any:
     sides = (pad,) * 4 if isinstance(pad, int) else tuple(pad)
     if len(sides) == 2:
         sides = (sides[0], sides[0], sides[1], sides[1])
-    SporaxValueError.raise_if(len(sides) != 4 or min(sides) < 0, name, "pad", "be one, two or four ints >= 0", pad)
+    For(name).refuse(len(sides) != 4 or min(sides) < 0, "'pad' must be one, two or four ints >= 0", pad)
     return (sides[0], sides[1]), (sides[2], sides[3])
 
 
@@ -90,8 +90,7 @@ def _conv2d(
         feature_group_count=group,
     )
     # XLA gives an empty result where MindSpore raises.
-    if 0 in result.shape:
-        raise SporaxValueError(f"For 'Conv2D', the kernel {size} does not fit into 'x' of shape {x.shape}.")
+    For("Conv2D").refuse(0 in result.shape, f"the kernel {size} does not fit into 'x' of shape {x.shape}")
     return result
 
 
@@ -131,8 +130,7 @@ def resolved_edges(name: str, pad_mode: str, padding: Any, sizes: Any, window: A
     if mode == "pad":
         return around
     # Padding without the mode would be ignored.
-    if any(low or high for low, high in around):
-        raise SporaxValueError(f"For '{name}', 'pad' must be 0 when 'pad_mode' is not 'pad', but got {padding}.")
+    For(name).refuse(any(low or high for low, high in around), "'pad' must be 0 when 'pad_mode' is not 'pad'", padding)
     return tuple((0, 0) for _ in sizes) if mode == "valid" else same_edges(sizes, window, stride)
 
 
@@ -147,8 +145,7 @@ def _convolved(
     check.floating(name, input=x, weight=weight)
     check.same_dtype(name, input=x, weight=weight)
     dims = weight.ndim - 2
-    if x.ndim != weight.ndim:
-        raise SporaxValueError(f"For '{name}', 'input' must have {dims + 2} dims, but its shape is {x.shape}.")
+    For(name).refuse(x.ndim != weight.ndim, f"'input' must have {dims + 2} dims, but its shape is {x.shape}")
     if groups < 1 or x.shape[1] != weight.shape[1] * groups or weight.shape[0] % groups:
         raise SporaxValueError(
             f"For '{name}', the channels of 'input' must be those of 'weight' times 'groups', which must divide the "
@@ -161,8 +158,7 @@ def _convolved(
         x, weight, step, around, rhs_dilation=gap, feature_group_count=groups,
         dimension_numbers=(f"NC{layout}", f"OI{layout}", f"NC{layout}"),
     )  # fmt: skip
-    if 0 in result.shape[2:]:
-        raise SporaxValueError(f"For '{name}', the kernel {weight.shape[2:]} does not fit into 'input' {x.shape}.")
+    For(name).refuse(0 in result.shape[2:], f"the kernel {weight.shape[2:]} does not fit into 'input' {x.shape}")
     return result
 
 
@@ -228,9 +224,8 @@ def _check_kernel(name: str, weight: Array, channels: int, out_channel: int, ker
     check.one_of(name, mode, (1,), "mode")
     size = per_dim(name, "kernel_size", kernel_size, weight.ndim - 2)
     if (channels, *weight.shape[2:]) != (out_channel, *size):
-        raise SporaxValueError(
-            f"For '{name}', 'weight' must have out_channel {out_channel} and kernel_size {size}, "
-            f"but its shape is {weight.shape}."
+        raise For(name).error(
+            f"'weight' must have out_channel {out_channel} and kernel_size {size}, but its shape is {weight.shape}"
         )
 
 
@@ -412,8 +407,7 @@ def _conv3d_transpose_primitive(
 ) -> Array:
     """Transposed convolution of volumes (n, in_channel, d, h, w) with kernels (in_channel, out_channel / group, d, h, w)."""
     _check_kernel("Conv3DTranspose", weight, weight.shape[1] * group, out_channel, kernel_size, mode)
-    if dout.shape[1] != in_channel:
-        raise SporaxValueError(
-            f"For 'Conv3DTranspose', 'dout' must have in_channel {in_channel} channels, but its shape is {dout.shape}."
-        )
+    For("Conv3DTranspose").refuse(
+        dout.shape[1] != in_channel, f"'dout' must have in_channel {in_channel} channels, but its shape is {dout.shape}"
+    )
     return _up("Conv3DTranspose", dout, weight, stride, pad_mode, pad, output_padding, dilation, group)

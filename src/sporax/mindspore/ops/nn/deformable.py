@@ -11,7 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore.ops._core import FUNCTIONS, Array, check, operator
 
 
@@ -50,12 +50,10 @@ def deformable_offsets(
         ("ksize", ksize, 2),
         ("dilations", dilations, 4),
     ):
-        SporaxValueError.raise_if(len(value) != length, name, what, f"have {length} elements", value)
+        For(name).refuse(len(value) != length, f"'{what}' must have {length} elements", value)
     # MindSpore has the dims of sample and channel in front.
     if tuple(strides[:2]) != (1, 1) or tuple(dilations[:2]) != (1, 1):
-        raise SporaxValueError(
-            f"For '{name}', 'strides' and 'dilations' must begin with (1, 1), but got {strides} and {dilations}."
-        )
+        raise For(name).error(f"'strides' and 'dilations' must begin with (1, 1), but got {strides} and {dilations}")
     (batch, channels, height, width), (rows, columns) = x.shape, offsets.shape[2:]
     taps = ksize[0] * ksize[1]
     sizes = [
@@ -141,7 +139,7 @@ def deformable_conv2d(
         ("kernel_size", kernel_size),
         ("dilations", dilations),
     ):
-        check_type("deformable_conv2d", what, value, "a tuple", tuple)
+        For("deformable_conv2d").typed(what, value, "a tuple", tuple)
     windows = deformable_offsets(
         x, offsets, strides, padding, kernel_size, dilations, "NCHW", deformable_groups, modulated
     )

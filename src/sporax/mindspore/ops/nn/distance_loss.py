@@ -10,7 +10,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.mindspore.ops._core import Array, Operand, check, extremes, labels, operator, other_form, promote
 from sporax.mindspore.ops.linalg.norms import cosine_similarity, length
 
@@ -36,17 +36,16 @@ def check_equal_shapes(name: str, prediction: Array, target: Array) -> None:
     """The prediction is floating, and the target has its shape."""
     check.floating(name, input=prediction)
     check.tensor(name, target=target)
-    if prediction.shape != target.shape:
-        raise SporaxValueError(
-            f"For '{name}', 'input' and 'target' must have one shape, but got {prediction.shape} and {target.shape}."
-        )
+    For(name).refuse(
+        prediction.shape != target.shape, "'input' and 'target' must have one shape", prediction.shape, target.shape
+    )
 
 
 @operator(function="smooth_l1_loss", mint="")
 def smooth_l1_loss(input: Array, target: Array, beta: float = 1.0, reduction: Reduction = "none") -> Array:
     """Squared difference over 2·`beta` where it is below `beta`, absolute difference less `beta` / 2 elsewhere."""
     check_equal_shapes("smooth_l1_loss", input, target)
-    SporaxValueError.raise_if(beta <= 0, "smooth_l1_loss", "beta", "be positive", beta)
+    For("smooth_l1_loss").refuse(beta <= 0, "'beta' must be positive", beta)
     gap = jnp.abs(input - target)
     return reduced(jnp.where(gap < beta, jnp.square(gap) / (2 * beta), gap - beta / 2), reduction)
 
@@ -55,7 +54,7 @@ def smooth_l1_loss(input: Array, target: Array, beta: float = 1.0, reduction: Re
 def huber_loss(input: check.Number, target: check.Number, reduction: Reduction = "mean", delta: float = 1.0) -> Array:
     """Half the squared difference where it is below `delta`, ``delta * (|difference| - delta / 2)`` elsewhere."""
     check.broadcast("huber_loss", input, target)
-    SporaxValueError.raise_if(delta <= 0, "huber_loss", "delta", "be positive", delta)
+    For("huber_loss").refuse(delta <= 0, "'delta' must be positive", delta)
     gap = jnp.abs(promote.inexact(input) - promote.inexact(target))
     return reduced(jnp.where(gap < delta, jnp.square(gap) / 2, delta * (gap - delta / 2)), reduction)
 
@@ -75,7 +74,7 @@ def cosine_embedding_loss(
     input1: check.Float, input2: check.Float, target: Array, margin: float = 0.0, reduction: Reduction = "mean"
 ) -> Array:
     """1 - cos where the target is 1, ``max(0, cos - margin)`` where it is -1; cos of vectors in the last dim."""
-    SporaxValueError.raise_if(not -1 <= margin <= 1, "cosine_embedding_loss", "margin", "be in [-1, 1]", margin)
+    For("cosine_embedding_loss").refuse(not -1 <= margin <= 1, "'margin' must be in [-1, 1]", margin)
     # The vectors are in the last dim here, unlike the function's default.
     cosine = cosine_similarity.kernel(input1, input2, max(input1.ndim, input2.ndim) - 1)
     zero = jnp.zeros((), cosine.dtype)

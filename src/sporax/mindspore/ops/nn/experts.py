@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, Primitive, check, operator
@@ -48,7 +48,7 @@ class OptionalInputs(Primitive):
         named |= kwargs
         values = [named.get(name) for name in self.inputs]
         lacking = [name for name, value in zip(self.inputs[: self.required], values, strict=False) if value is None]
-        SporaxTypeError.raise_if(bool(lacking), self.name, "the inputs", f"hold {lacking}", "None")
+        For(self.name).refuse_type(bool(lacking), f"the inputs must hold {lacking}", "None")
         present = {name: value for name, value in list(named.items())[self.required :] if value is not None}
         present = {name: present[name] for name in self.inputs if name in present}
         return super().__call__(*values[: self.required], tuple(present.values()), tuple(present))
@@ -167,8 +167,8 @@ class FFN(OptionalInputs):
 
     def __init__(self, activation: str, inner_precise: int) -> None:
         name = type(self).__name__
-        SporaxValueError.raise_unless_in(name, "activation", activation, _ACTIVATIONS)
-        SporaxValueError.raise_unless_in(name, "inner_precise", inner_precise, (0, 1))
+        For(name).one_of("activation", activation, _ACTIVATIONS)
+        For(name).one_of("inner_precise", inner_precise, (0, 1))
         super().__init__(name=name, activation=activation)
 
 
@@ -203,9 +203,8 @@ def _moe_init_routing(
     """
     tokens = x.shape[0]
     if expert_idx.ndim != 2 or expert_idx.shape[0] != tokens or row_idx.shape != expert_idx.shape:
-        raise SporaxValueError(
-            f"For 'MoeInitRouting', 'row_idx' and 'expert_idx' must be ({tokens}, k), but got {row_idx.shape} and "
-            f"{expert_idx.shape}."
+        raise For("MoeInitRouting").error(
+            f"'row_idx' and 'expert_idx' must be ({tokens}, k), but got {row_idx.shape} and {expert_idx.shape}"
         )
     order = jnp.argsort(expert_idx.reshape(-1), stable=True)
     numbers = row_idx.reshape(-1)[order]
@@ -271,7 +270,7 @@ def _moe_compute_expert_tokens(sorted_experts: check.Int1, num_expert: int) -> A
     Raises:
         SporaxValueError: `num_expert` is not positive.
     """
-    SporaxValueError.raise_if(num_expert < 1, "MoeComputeExpertTokens", "num_expert", "be positive", num_expert)
+    For("MoeComputeExpertTokens").refuse(num_expert < 1, "'num_expert' must be positive", num_expert)
     return jnp.searchsorted(sorted_experts, jnp.arange(num_expert), side="right").astype(sorted_experts.dtype)
 
 
@@ -287,10 +286,10 @@ def _moe_gating_top_k_softmax(x: check.Float, finished: Array | None = None, k: 
     name = "MoeGatingTopKSoftmax"
     check.rank(name, (2, 3), x=x)
     lead, experts = x.shape[:-1], x.shape[-1]
-    SporaxValueError.raise_if(not 0 <= k <= experts, name, "k", f"be from 0 to {experts}", k)
+    For(name).refuse(not 0 <= k <= experts, f"'k' must be from 0 to {experts}", k)
     values, chosen = jax.lax.top_k(jax.nn.softmax(x.astype(jnp.float32)), k)
     if finished is not None:
-        SporaxValueError.raise_if(finished.shape != lead, name, "finished", f"have shape {lead}", finished.shape)
+        For(name).refuse(finished.shape != lead, f"'finished' must have shape {lead}", finished.shape)
         chosen = jnp.where(finished[..., None], experts, chosen)
     rows = int(np.prod(lead))
     numbers = jnp.arange(rows * k, dtype=jnp.int32).reshape(k, rows).T.reshape(*lead, k)

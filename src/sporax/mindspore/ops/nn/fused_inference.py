@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, Primitive, check, operator, refusing
@@ -161,7 +161,7 @@ class FusedInferAttentionScore(Primitive):
         key_antiquant_mode: int = 0,
         value_antiquant_mode: int = 0,
     ) -> None:
-        SporaxValueError.raise_unless_in(_NAME, "inner_precise", inner_precise, range(4))
+        For(_NAME).one_of("inner_precise", inner_precise, range(4))
         reach = pre_tokens, next_tokens, input_layout, num_key_value_heads, sparse_mode
         super().__init__(num_heads, float(scale_value), *reach, softmax_lse_flag)
 
@@ -174,8 +174,7 @@ class FusedInferAttentionScore(Primitive):
         """
         if isinstance(in_strategy, tuple) and len(in_strategy) >= 3:
             first, *pair = (entry[0] if _is_nested(entry) else entry for entry in in_strategy[:3])
-            if pair[0] != pair[1]:
-                raise SporaxRuntimeError.must(_NAME, "'in_strategy'", "be equal for key and value", pair)
+            For(_NAME).refuse_state(pair[0] != pair[1], "\"'in_strategy'\" must be equal for key and value", pair)
             in_strategy = (first, *pair)
         return super().shard(in_strategy, out_strategy)
 

@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import Parameter, Tensor
 from sporax.mindspore.ops._core import FUNCTIONS, PRIMITIVES, Array, Primitive, check, operator, refusing
@@ -148,7 +148,7 @@ class _InferenceAttention(Primitive):
 
     def __init__(self, inner_precise: int, *settings: object) -> None:
         name = type(self).__name__
-        SporaxValueError.raise_if(inner_precise not in (0, 1), name, "inner_precise", "be 0 or 1", inner_precise)
+        For(name).refuse(inner_precise not in (0, 1), "'inner_precise' must be 0 or 1", inner_precise)
         super().__init__(**dict(zip(self.attribute_names, (name, *settings), strict=True)))
 
     def _attend(self, query: Any, key: Any, value: Any, inputs: dict[str, Any]) -> Any:
@@ -316,9 +316,7 @@ def _cached_rows(cache: Array, rows: Array, slots: Array) -> Array:
     """`cache` (blocks, block_size, …) with `rows` at the slots; rows with a negative slot, which are padding, stay out."""
     check.integral("ReshapeAndCache", slot_mapping=slots)
     if cache.ndim < 3:
-        raise SporaxValueError(
-            f"For 'ReshapeAndCache', a cache must be (blocks, block_size, …), but its shape is {cache.shape}."
-        )
+        raise For("ReshapeAndCache").error(f"a cache must be (blocks, block_size, …), but its shape is {cache.shape}")
     flat = cache.reshape(cache.shape[0] * cache.shape[1], -1)
     if rows.size != slots.size * flat.shape[1]:
         raise SporaxValueError(
@@ -347,11 +345,11 @@ class ReshapeAndCache(Primitive):
         self, key: Any, value: Any = None, key_cache: Any = None, value_cache: Any = None, slot_mapping: Any = None
     ) -> Any:
         """Write the caches; returns `key`."""
-        check_type(self.name, "slot_mapping", slot_mapping, "a Tensor", Tensor)
+        For(self.name).typed("slot_mapping", slot_mapping, "a Tensor", Tensor)
         for name, cache, rows in (("key_cache", key_cache, key), ("value_cache", value_cache, value)):
             if rows is None:
                 continue
-            check_type(self.name, name, cache, "a Parameter", Parameter)
+            For(self.name).typed(name, cache, "a Parameter", Parameter)
             cache._replace(super().__call__(cache, rows, slot_mapping).array)
         return key
 
@@ -423,7 +421,7 @@ class _Paged(Primitive):
         self, head_num: int, scale_value: float, kv_head_num: int, kv_cache_quant_mode: str = "DEFAULT"
     ) -> None:
         name = type(self).__name__
-        SporaxValueError.raise_unless_in(name, "kv_cache_quant_mode", kv_cache_quant_mode, ("DEFAULT", "PERTOKEN"))
+        For(name).one_of("kv_cache_quant_mode", kv_cache_quant_mode, ("DEFAULT", "PERTOKEN"))
         super().__init__(name=name, head_num=head_num, scale_value=float(scale_value), kv_head_num=kv_head_num)
 
 

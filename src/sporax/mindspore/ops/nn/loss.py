@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import jax.scipy
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import LAST, Array, check, known, labels, operator, other_form, promote
 from sporax.mindspore.ops.nn.distance_loss import Reduction, check_broadcast_pair, check_equal_shapes, reduced
@@ -40,10 +40,8 @@ def cross_entropy(
         label_smoothing: share of the target spread over all classes, in [0, 1].
     """
     name = "cross_entropy"
-    if not input.ndim:
-        raise SporaxValueError(f"For '{name}', 'input' must have a dimension of classes, but its shape is ().")
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise SporaxValueError(f"For '{name}', 'label_smoothing' must be in [0, 1], but got {label_smoothing}.")
+    For(name).refuse(not input.ndim, "'input' must have a dimension of classes, but its shape is ()")
+    For(name).refuse(not 0.0 <= label_smoothing <= 1.0, "'label_smoothing' must be in [0, 1]", label_smoothing)
     channel = 0 if input.ndim == 1 else 1
     _check_weight(name, weight, input.shape[channel])
     # The logarithm of the softmax in one step does not overflow.
@@ -116,9 +114,7 @@ def _softmax_cross_entropy_with_logits(logits: Array, labels: Array) -> tuple[Ar
     check.floating(name, logits=logits, labels=labels)
     check.rank(name, 2, logits=logits, labels=labels)
     if logits.shape != labels.shape:
-        raise SporaxValueError(
-            f"For '{name}', 'logits' and 'labels' must have one shape, but got {logits.shape} and {labels.shape}."
-        )
+        raise For(name).error(f"'logits' and 'labels' must have one shape, but got {logits.shape} and {labels.shape}")
     # MindSpore's operator has no gradient for labels.
     labels = jax.lax.stop_gradient(labels)
     log_probs = jax.nn.log_softmax(logits, -1)
@@ -159,7 +155,7 @@ def nll_loss(
     check.rank("nll_loss", range(1, 9), inputs=inputs)
     channel = 0 if inputs.ndim == 1 else 1
     expected = inputs.shape[:channel] + inputs.shape[channel + 1 :]
-    SporaxValueError.raise_if(target.shape != expected, "nll_loss", "target", f"have shape {expected}", target.shape)
+    For("nll_loss").refuse(target.shape != expected, f"'target' must have shape {expected}", target.shape)
     _check_weight("nll_loss", weight, inputs.shape[channel])
     scores = promote.inexact(inputs)
     return _hard_cross_entropy(scores, target, weight, channel, ignore_index, reduction, label_smoothing)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.ops._core import Array, channels, check, operator, other_form
@@ -253,9 +253,7 @@ def batch_norm(
         eps: added to the variance.
     """
     if input_x.ndim < 2:
-        raise SporaxValueError(
-            f"For 'batch_norm', 'input_x' must have at least 2 dimensions, but its shape is {input_x.shape}."
-        )
+        raise For("batch_norm").error(f"'input_x' must have at least 2 dimensions, but its shape is {input_x.shape}")
     # As Tensors, since the operator has no form without them.
     weight = _filled(input_x, 1) if weight is None else weight
     bias = _filled(input_x, 0) if bias is None else bias

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore.common import DType, dtypes
 from sporax.mindspore.ops._core import FUNCTIONS, Array, check, operator, other_form, per_dim, promote
 from sporax.mindspore.ops.nn.convolution import Edges, PadMode, Setting, edges, resolved_edges
@@ -43,8 +43,7 @@ def _summed(x: Array, window: Any, stride: Any, around: Edges) -> Array:
 
 def fits(name: str, result: Array, x: Array, window: tuple[int, ...]) -> Array:
     """`result`, unless XLA made it empty: where a window does not fit."""
-    if 0 in result.shape[-len(window) :]:
-        raise SporaxValueError(f"For '{name}', the window {window} does not fit into 'x' of shape {x.shape}.")
+    For(name).refuse(0 in result.shape[-len(window) :], f"the window {window} does not fit into 'x' of shape {x.shape}")
     return result
 
 

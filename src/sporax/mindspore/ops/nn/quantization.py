@@ -12,7 +12,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes
 from sporax.mindspore.common.dtype import DType, float16, int8
 from sporax.mindspore.ops._core import Array, Product, check, operator
@@ -206,10 +206,8 @@ def _weight_quant_batch_matmul(
             return values.reshape(1, -1).astype(x.dtype)
         groups = _transposed(values, transpose_weight)
         if groups.ndim != 2 or groups.shape[1] != columns or rows % groups.shape[0]:
-            raise SporaxValueError.must(
-                name,
-                "scales and offsets of the matrix",
-                f"be for {columns} columns, or groups of {rows} rows",
+            raise For(name).error(
+                f"scales and offsets of the matrix must be for {columns} columns, or groups of {rows} rows",
                 values.shape,
             )
         return jnp.repeat(groups, rows // groups.shape[0], axis=0).astype(x.dtype)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore.common import seed as seeds
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.ops._core import PRIMITIVES, Array, Primitive, check, operator, taking
@@ -77,8 +77,7 @@ def _check_lstm(
 ) -> None:
     check.floating("LSTM", input=x, h=h, c=c)
     check.rank("LSTM", 3, input=x, h=h, c=c)
-    if x.shape[2] != input_size:
-        raise SporaxValueError(f"For 'LSTM', the last dim of 'input' must be {input_size}, but got {x.shape[2]}.")
+    For("LSTM").refuse(x.shape[2] != input_size, f"the last dim of 'input' must be {input_size}", x.shape[2])
     for name, state, size in (("h", h, proj_size or hidden_size), ("c", c, hidden_size)):
         if state.shape != (num_cells, x.shape[1], size):
             expected = (num_cells, x.shape[1], size)
@@ -96,8 +95,7 @@ def _unpacked(
     expected = sum(map(np.prod, [*shapes, *biases]))
     if has_bias and num_cells == 1 and w.size == expected + rows:  # as for GPUs: a bias of the input, one of the state
         biases, expected = biases * 2, w.size
-    if w.size != expected:
-        raise SporaxValueError(f"For 'LSTM', 'w' must have {expected} elements, but got {w.size}: shape {w.shape}.")
+    For("LSTM").refuse(w.size != expected, f"'w' must have {expected} elements, but got {w.size}: shape {w.shape}")
     flat, parts = w.reshape(-1), []
     for shape in [*shapes, *biases]:
         parts.append(flat[: np.prod(shape)].reshape(shape))
@@ -157,12 +155,11 @@ class LSTM(Primitive):
         sizes = {name: settings[name] for name in ("input_size", "hidden_size", "num_layers")}
         hidden_size, dropout, proj_size = settings["hidden_size"], settings["dropout"], settings["proj_size"]
         for name, size in sizes.items():
-            SporaxValueError.raise_if(size <= 0, "LSTM", name, "be positive", size)
-        check_type("LSTM", "dropout", dropout, "a float", float)
-        SporaxValueError.raise_if(not 0 <= dropout <= 1, "LSTM", "dropout", "be in [0, 1]", dropout)
+            For("LSTM").refuse(size <= 0, f"'{name}' must be positive", size)
+        For("LSTM").typed("dropout", dropout, "a float", float)
+        For("LSTM").refuse(not 0 <= dropout <= 1, "'dropout' must be in [0, 1]", dropout)
         # A projection must make the state smaller.
-        if not 0 <= proj_size < hidden_size:
-            raise SporaxValueError(f"For 'LSTM', 'proj_size' must be in [0, {hidden_size}), but got {proj_size}.")
+        For("LSTM").refuse(not 0 <= proj_size < hidden_size, f"'proj_size' must be in [0, {hidden_size})", proj_size)
 
     def __call__(self, input: Any, h: Any, c: Any, w: Any) -> Any:
         """Run the network; see the class."""
@@ -320,6 +317,4 @@ def _gru_step(weight: Array, bias: Array, gate_order: str, reset_after: bool) ->
 
 def _expect(operator_name: str, **tensors: tuple[Array, tuple[int, ...]]) -> None:
     for name, (array, shape) in tensors.items():
-        SporaxValueError.raise_if(
-            array.shape != shape, operator_name, f"the shape of '{name}'", f"be {shape}", array.shape
-        )
+        For(operator_name).refuse(array.shape != shape, f"the shape of '{name}' must be {shape}", array.shape)

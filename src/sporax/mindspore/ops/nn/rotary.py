@@ -12,7 +12,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Names, NumSlices, OperatorDims, Shapes
 from sporax.mindspore.ops._core import LAST, Array, check, operator
 from sporax.mindspore.ops._generated import GENERATED
@@ -92,9 +92,8 @@ def _between_heads(call: Call, shapes: Shapes, slices: NumSlices, num_devices: i
     size = shapes[2][-1]
     for shape, counts in zip(shapes[:2], slices[:2], strict=True):
         if len(shape) < 4 and shape[-1] // size % counts[-1]:
-            raise SporaxRuntimeError(
-                f"For '{call.where}', the last dimension must be sharded between heads of size {size}, but {shape} has "
-                f"{counts[-1]} slices."
+            raise For(call.where).state_error(
+                f"the last dimension must be sharded between heads of size {size}, but {shape} has {counts[-1]} slices"
             )
 
 
@@ -129,7 +128,7 @@ def _apply_rotary_pos_emb(
     def turned(x: Array) -> Array:
         check.rank(name, (2, 3, 4), x=x)
         size = cos.shape[-1]
-        SporaxValueError.raise_if(x.shape[-1] % size != 0, name, "the last dimension", f"hold heads of {size}", x.shape)
+        For(name).refuse(x.shape[-1] % size != 0, f"the last dimension must hold heads of {size}", x.shape)
         heads = x if x.ndim == 4 else x.reshape(*x.shape[:-1], -1, size)
         own_cos, own_sin = (a if a.ndim == 4 else _of_tokens(a, heads.shape[:-2]) for a in (cos, sin))
         return _turned(heads, own_cos, own_sin, mode).reshape(x.shape)
@@ -138,8 +137,7 @@ def _apply_rotary_pos_emb(
         """Angles (…, 1, size) that fit tokens and their heads."""
         rows = angles[position_ids.reshape(-1)] if cos_format < 2 else angles
         choices = {math.prod(tokens): tokens, tokens[-1]: tokens[-1:], tokens[0]: (tokens[0], *[1] * (len(tokens) - 1))}
-        if rows.shape[0] not in choices:
-            raise SporaxValueError.must(name, "angles", f"be for tokens {tokens}", rows.shape)
+        For(name).refuse(rows.shape[0] not in choices, f"'angles' must be for tokens {tokens}", rows.shape)
         return rows.reshape(*choices[rows.shape[0]], 1, rows.shape[-1])
 
     return turned(query), turned(key)

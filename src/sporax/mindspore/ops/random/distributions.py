@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, OperatorDims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import DType, Tensor, dtypes, seed as seeds, wrap
 from sporax.mindspore.common._random_streams import Generator
@@ -222,7 +222,7 @@ def _bernoulli(key: Array, input: Array, p: Operand) -> Array:
 @operator(function="bernoulli", composed=True)
 def bernoulli(input: Any, p: Any = 0.5, seed: int | None = None) -> Any:
     """1 with probability `p` (a number in [0, 1] or a tensor), else 0, in the shape and dtype of `input`."""
-    SporaxValueError.raise_if(isinstance(p, int | float) and (not 0 <= p <= 1), "bernoulli", "p", "be in [0, 1]", p)
+    For("bernoulli").refuse(isinstance(p, int | float) and (not 0 <= p <= 1), "'p' must be in [0, 1]", p)
     return drawn(_bernoulli, stream(seed), input, p)
 
 
@@ -247,7 +247,7 @@ _like("randn_like", jax.random.normal, "Standard normal numbers")
 @operator(function="")
 def _integers(key: Array, shape: tuple[int, ...], low: int, high: int, dtype: DType) -> Array:
     """Uniform integers in [low, high)."""
-    SporaxValueError.raise_if(low >= high, "randint_like", "low", "be below 'high'", f"{low} and {high}")
+    For("randint_like").refuse(low >= high, "'low' must be below 'high'", f"{low} and {high}")
     # Drawn in int64 and cast, so that wide ranges work for narrow dtypes.
     return jax.random.randint(key, shape, low, high, jnp.int64).astype(dtype.np_dtype)
 
@@ -267,7 +267,7 @@ def _bernoulli_class(key: Array, x: Array, p: Operand) -> Array:
 @draw("Cauchy", "size median sigma")
 def _cauchy(key: Array, size: tuple[int, ...], median: float = 0.0, sigma: float = 1.0) -> Array:
     """Numbers of the Cauchy distribution around `median` with the scale `sigma` (float32)."""
-    SporaxValueError.raise_if(sigma <= 0, "Cauchy", "sigma", "be > 0", sigma)
+    For("Cauchy").refuse(sigma <= 0, "'sigma' must be > 0", sigma)
     return median + sigma * jax.random.cauchy(key, size, jnp.float32)
 
 
@@ -417,8 +417,8 @@ def _dropout_forms(dims: int) -> None:
     name = f"dropout{dims}d"
 
     def kernel(input: Any, p: float = 0.5, training: bool = True) -> Any:
-        check_type(name, "p", p, "a number", int | float, takes_bool=False)
-        SporaxValueError.raise_if(not 0 <= p <= 1, name, "p", "be in [0, 1]", p)
+        For(name).typed("p", p, "a number", int | float, takes_bool=False)
+        For(name).refuse(not 0 <= p <= 1, "'p' must be in [0, 1]", p)
         check.rank(name, (dims + 1, dims + 2), input=input)
         if not training or p == 0:
             return input

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import DType, Tensor, dtypes, seed as seeds, wrap
 from sporax.mindspore.common._random_streams import Generator
@@ -45,7 +45,7 @@ def _dropout(x: check.Float, key: Array, keep_prob: float = 0.5) -> tuple[Array,
 
 
 def _checked_probability(name: str, what: str, value: Any, zero: bool) -> float:
-    check_type(name, what, value, "a number", int | float, takes_bool=False)
+    For(name).typed(what, value, "a number", int | float, takes_bool=False)
     # The class form cannot drop everything, the function can.
     if not (0.0 <= value <= 1.0 if zero else 0.0 < value <= 1.0):
         raise SporaxValueError(f"For '{name}', '{what}' must be in {'[0' if zero else '(0'}, 1], but got {value}.")
@@ -138,10 +138,7 @@ def _draw_integers_between(key: Array, low: Operand, high: Operand, shape: tuple
     for name, bound in (("minval", low), ("maxval", high)):
         if not jnp.issubdtype(jnp.asarray(bound).dtype, jnp.integer):
             raise SporaxTypeError.must("uniform", name, "be an integer where 'dtype' is Int32", check.describe(bound))
-        if jnp.ndim(bound):
-            raise SporaxValueError(
-                f"For 'uniform', '{name}' must be a scalar tensor, but its shape is {jnp.shape(bound)}."
-            )
+        For("uniform").refuse(jnp.ndim(bound), f"'{name}' must be a scalar tensor, but its shape is {jnp.shape(bound)}")
     return jax.random.randint(key, shape, low, high, jnp.int32)
 
 
@@ -238,12 +235,10 @@ def _masked(input_x: check.Float, mask: Array, keep_prob: Operand) -> Array:
         SporaxTypeError: `input_x` is not floating, or the mask is not uint8.
         SporaxValueError: the mask has too few bits.
     """
-    if mask.dtype != jnp.uint8:
-        raise SporaxTypeError(f"For 'DropoutDoMask', 'mask' must be uint8, but got {check.describe(mask)}.")
+    For("DropoutDoMask").refuse_type(mask.dtype != jnp.uint8, "'mask' must be uint8", check.describe(mask))
     if mask.size * 8 < input_x.size:
-        raise SporaxValueError(
-            f"For 'DropoutDoMask', 'mask' must have a bit for each of the {input_x.size} elements of 'input_x', but it has "
-            f"{mask.size * 8}."
+        raise For("DropoutDoMask").error(
+            f"'mask' must have a bit for each of the {input_x.size} elements of 'input_x', but it has {mask.size * 8}"
         )
     bits = jnp.unpackbits(mask.reshape(-1), count=input_x.size, bitorder="little").reshape(input_x.shape)
     rate = jnp.asarray(keep_prob, input_x.dtype).reshape(())
@@ -280,7 +275,7 @@ class Randperm(Primitive):
 
     def __init__(self, max_length: int = 1, pad: int = -1, dtype: DType = dtypes.int32) -> None:
         super().__init__(max_length=max_length, pad=pad, dtype=dtype)
-        SporaxValueError.raise_if(max_length < 1, "Randperm", "max_length", "be int and must > 0", f"'{max_length}'")
+        For("Randperm").refuse(max_length < 1, "'max_length' must be int and must > 0", f"'{max_length}'")
 
     def __call__(self, n: Any) -> Any:
         """Draw the permutation."""
@@ -301,18 +296,16 @@ def _checked(
 ) -> None:
     check.integral(name, true_classes=true_classes)
     if min(num_true, num_sampled, range_max) < 1:
-        raise SporaxValueError(
-            f"For '{name}', 'num_true', 'num_sampled' and 'range_max' must be >= 1, but got {num_true}, {num_sampled} and "
-            f"{range_max}."
+        raise For(name).error(
+            f"'num_true', 'num_sampled' and 'range_max' must be >= 1, but got {num_true}, {num_sampled} and {range_max}"
         )
     if true_classes.ndim != 2 or true_classes.shape[1] != num_true:
         raise SporaxValueError.must(name, "true_classes", f"have shape (n, {num_true})", true_classes.shape)
     left = range_max - (true_classes.size if remove else 0)
     if left < (num_sampled if unique else 1):
-        raise SporaxValueError(
-            f"For '{name}', {num_sampled} classes cannot be sampled from {range_max} "
-            f"({left} when every true class is left out); make 'num_sampled' smaller"
-            f"{' or let true classes be sampled too' if remove else ''}."
+        raise For(name).error(
+            f"{num_sampled} classes cannot be sampled from {range_max} ({left} when every true class is left out); "
+            f"make 'num_sampled' smaller{(' or let true classes be sampled too' if remove else '')}"
         )
 
 

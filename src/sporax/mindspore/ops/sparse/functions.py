@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, RowTensor, with_values
 from sporax.mindspore.common.tensor import Tensor, wrap, wrap_numpy
@@ -23,12 +23,11 @@ _Numpy = np.ndarray[Any, Any]
 
 def _sparse(kind: type, name: str, **tensors: Any) -> None:
     for what, value in tensors.items():
-        if not isinstance(value, kind):
-            raise SporaxTypeError(f"For '{name}', '{what}' must be a {kind.__name__}, but got {type(value).__name__}.")
+        For(name).refuse_type(not isinstance(value, kind), f"'{what}' must be a {kind.__name__}", type(value).__name__)
 
 
 def _flat(name: str, x: CSRTensor) -> None:
-    SporaxValueError.raise_if(x.ndim != 2, name, "the CSRTensor", "have 2 dimensions", f"shape {x.shape}")
+    For(name).refuse(x.ndim != 2, "the CSRTensor must have 2 dimensions", f"shape {x.shape}")
 
 
 def csr_to_coo(tensor: CSRTensor) -> COOTensor:
@@ -66,9 +65,8 @@ def coo_to_csr(x: COOTensor) -> CSRTensor:
 def dense_to_sparse_coo(tensor: Tensor) -> COOTensor:
     # How many there are depends on the values.
     """The elements of a dense matrix that are not 0, with int32 coordinates; the values must be known."""
-    check_type("dense_to_sparse_coo", "tensor", tensor, "a Tensor", Tensor)
-    if tensor.ndim != 2:
-        raise SporaxValueError.must("dense_to_sparse_coo", "tensor", "have 2 dimensions", f"shape {tensor.shape}")
+    For("dense_to_sparse_coo").typed("tensor", tensor, "a Tensor", Tensor)
+    For("dense_to_sparse_coo").refuse(tensor.ndim != 2, "'tensor' must have 2 dimensions", f"shape {tensor.shape}")
     positions = np.argwhere(known("dense_to_sparse_coo", "tensor", tensor)).astype(np.int32)
     indices = wrap_numpy(positions)
     return COOTensor(indices, FUNCTIONS["gather_nd"](tensor, indices), tensor.shape)
@@ -115,8 +113,7 @@ def csr_mm(
         left, m, k = left[:, ::-1], k, m
     if trans_b or adjoint_b:
         right, other_k, n = right[:, ::-1], n, other_k
-    if k != other_k:
-        raise SporaxValueError(f"For 'csr_mm', shapes must be (m, k) and (k, n), but got {(m, k)} and {(other_k, n)}.")
+    For("csr_mm").refuse(k != other_k, "shapes must be (m, k) and (k, n)", (m, k), (other_k, n))
     # Which pairs of entries meet; their number is known, their values need not be.
     first, second = np.nonzero(left[:, 1, None] == right[None, :, 0])
     positions = np.stack((left[first, 0], right[second, 1]), 1)
@@ -151,10 +148,10 @@ def _by_elements(name: str, x: CSRTensor, y: Any, plain: Callable[..., Any], ker
     _sparse(CSRTensor, name, x=x)
     if isinstance(y, bool | int | float):
         y = Tensor(y)
-    check_type(name, "y", y, "a Tensor or a number", Tensor)
+    For(name).typed("y", y, "a Tensor or a number", Tensor)
     # One element is a factor of all values, and MindSpore gives those alone.
     if y.size == 1 and y.ndim <= 2:
-        SporaxValueError.raise_if(y.ndim > x.ndim, name, "y", "broadcast to 'x'", f"{y.shape} and {x.shape}")
+        For(name).refuse(y.ndim > x.ndim, "'y' must broadcast to 'x'", f"{y.shape} and {x.shape}")
         return plain(x.values, y).reshape(x.values.shape)
     return CSRTensor(x.indptr, x.indices, kernel(x.indptr, x.indices, x.values, y, x.shape), x.shape)
 
@@ -233,7 +230,7 @@ def coo_concat(sp_input: Any, concat_dim: int = 0) -> COOTensor:
         raise SporaxValueError("For 'coo_concat', 'sp_input' must be a list or tuple of at least 2 COOTensors.")
     for part in sp_input:
         _sparse(COOTensor, "coo_concat", sp_input=part)
-    SporaxValueError.raise_if(concat_dim not in (-2, -1, 0, 1), "coo_concat", "concat_dim", "be in [-2, 2)", concat_dim)
+    For("coo_concat").refuse(concat_dim not in (-2, -1, 0, 1), "'concat_dim' must be in [-2, 2)", concat_dim)
     along = concat_dim % 2
     if len({part.shape[1 - along] for part in sp_input}) > 1:
         raise SporaxValueError(
@@ -275,8 +272,7 @@ def _occurs_in(positions: _Numpy, others: _Numpy) -> _Numpy:
 
 
 def _same_shape(name: str, a: Any, b: Any) -> None:
-    if a.shape != b.shape:
-        raise SporaxValueError(f"For '{name}', both must have the same shape, but got {a.shape} and {b.shape}.")
+    For(name).refuse(a.shape != b.shape, "both must have the same shape", a.shape, b.shape)
 
 
 def make_coo_tensor(indices: Tensor, values: Tensor, dense_shape: tuple[int, ...]) -> COOTensor:
@@ -340,12 +336,11 @@ FUNCTIONS.update(make_sparse_tensor=make_coo_tensor, make_row_tensor_inner=make_
 
 
 def _check_shape(what: str, x: Any, other: Any) -> None:
-    if not hasattr(other, "shape"):
-        raise SporaxTypeError(
-            f"For '{type(x).__name__}', it cannot {what} {type(other).__name__}; it must be a Tensor or of its own kind."
-        )
-    SporaxValueError.raise_if(
-        x.shape != other.shape, type(x).__name__, "both tensors", "have the same shape", f"{x.shape} and {other.shape}"
+    For(type(x).__name__).refuse_type(
+        not hasattr(other, "shape"), f"it cannot {what} {type(other).__name__}; it must be a Tensor or of its own kind"
+    )
+    For(type(x).__name__).refuse(
+        x.shape != other.shape, "both tensors must have the same shape", f"{x.shape} and {other.shape}"
     )
 
 
@@ -406,13 +401,13 @@ def _csr_mm(self: CSRTensor, matrix: Any) -> Any:
     """The product with a dense matrix (a Tensor) or a CSRTensor (a CSRTensor, whose coordinates must be known)."""
     if isinstance(matrix, CSRTensor):
         return functions.csr_mm(self, matrix)
-    check_type("CSRTensor.mm", "matrix", matrix, "a Tensor or CSRTensor", Tensor)
+    For("CSRTensor.mm").typed("matrix", matrix, "a Tensor or CSRTensor", Tensor)
     return functions._times_dense(self, matrix)
 
 
 def _csr_mv(self: CSRTensor, dense_vector: Any) -> Tensor:
     """The product with a vector in the form (n, 1)."""
-    check_type("CSRTensor.mv", "dense_vector", dense_vector, "a Tensor", Tensor)
+    For("CSRTensor.mv").typed("dense_vector", dense_vector, "a Tensor", Tensor)
     return functions.csr_mv(self, dense_vector)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, check, operator
 from sporax.mindspore.ops._core.promotion import pair
@@ -66,9 +66,7 @@ def csr_gather(indptr: Array, indices: Array, dense: Array, dense_shape: tuple[i
 def _gathered(name: str, indptr: Array, indices: Array, dense: Array, shape: tuple[int, ...]) -> Array:
     # Checked as shapes; the empty array has no memory behind it.
     if dense.ndim > len(shape) or check.broadcast(name, dense, jnp.empty(shape)) != tuple(shape):
-        raise SporaxValueError(
-            f"For '{name}', the dense tensor must broadcast to the sparse one, but got {dense.shape} and {shape}."
-        )
+        raise For(name).error(f"the dense tensor must broadcast to the sparse one, but got {dense.shape} and {shape}")
     return jnp.broadcast_to(dense, shape)[rows_of(indptr, indices.shape[0]), indices]
 
 
@@ -90,9 +88,7 @@ def csr_product(indptr: Array, indices: Array, values: Array, dense: Array, shap
     """A CSR matrix times a dense one."""
     check.tensor("CSRMM", dense=dense)
     if len(shape) != 2 or dense.ndim != 2 or dense.shape[0] != shape[1]:
-        raise SporaxValueError(
-            f"For 'CSRMM', shapes must be (m, n) and (n, k), but got {tuple(shape)} and {dense.shape}."
-        )
+        raise For("CSRMM").error(f"shapes must be (m, n) and (n, k), but got {tuple(shape)} and {dense.shape}")
     values, dense = pair("CSRMM", values, dense)
     terms = values[:, None] * dense[indices]
     target = jnp.zeros((shape[0], dense.shape[1]), terms.dtype)
@@ -156,9 +152,9 @@ def sparse_tensor_dense_add(x1_indices: Any, x1_values: Any, x1_shape: Any, x2: 
         x2: dense tensor.
     """
     if not isinstance(x1_shape, Tensor) or x1_shape.dtype != x1_indices.dtype:
-        raise SporaxTypeError(
-            "For 'SparseTensorDenseAdd', 'x1_indices' and 'x1_shape' must be Tensors of one dtype, but got "
-            f"{x1_indices.dtype} and {getattr(x1_shape, 'dtype', type(x1_shape).__name__)}."
+        raise For("SparseTensorDenseAdd").type_error(
+            f"'x1_indices' and 'x1_shape' must be Tensors of one dtype, but got {x1_indices.dtype} and "
+            f"{getattr(x1_shape, 'dtype', type(x1_shape).__name__)}"
         )
     return _with_entries(x1_indices, x1_values, x2)
 
@@ -192,10 +188,7 @@ def sparse_tensor_dense_matmul(
         rows, columns, height, width, values = columns, rows, width, height, jnp.conj(values)
     if adjoint_dt:
         dense = jnp.conj(dense.T)
-    if dense.shape[0] != width:
-        raise SporaxValueError(
-            f"For '{name}', shapes must be (m, n) and (n, k), but got {(height, width)} and {dense.shape}."
-        )
+    For(name).refuse(dense.shape[0] != width, "shapes must be (m, n) and (n, k)", (height, width), dense.shape)
     terms = values[:, None] * dense[columns]
     return jnp.zeros((height, dense.shape[1]), values.dtype).at[rows].add(terms, mode="drop")
 
@@ -203,7 +196,7 @@ def sparse_tensor_dense_matmul(
 def _check_entries(name: str, indices: Array, values: Array, shape: tuple[int, ...]) -> None:
     check.integral(name, indices=indices)
     if values.ndim != 1 or indices.shape != (*values.shape, len(shape)):
-        raise SporaxValueError(
-            f"For '{name}', 'values' must be (entries,), 'indices' (entries, dims) and the shape have 'dims' numbers, but got "
-            f"{values.shape}, {indices.shape} and {tuple(shape)}."
+        raise For(name).error(
+            "'values' must be (entries,), 'indices' (entries, dims) and the shape have 'dims' numbers, but got "
+            f"{values.shape}, {indices.shape} and {tuple(shape)}"
         )
