@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common import DType, dtypes, seed as seeds
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
@@ -73,13 +73,10 @@ def _extreme(
         dim, other = None, dim
     if other is not None:
         if dim is not None or keepdim:
-            raise SporaxTypeError(
-                f"For '{name}', 'other' stands alone, but got 'dim' {dim} and 'keepdim' {keepdim} too."
-            )
+            raise For(name).type_error(f"'other' stands alone, but got 'dim' {dim} and 'keepdim' {keepdim} too")
         return pairwise(input, other)
     if dim is None:
-        if keepdim:
-            raise SporaxTypeError(f"For '{name}', 'keepdim' needs a 'dim', but that is None.")
+        For(name).refuse_type(keepdim, "'keepdim' needs a 'dim', but that is None")
         return reduced(input)
     # The operator gives positions first, PyTorch's form values first.
     positions, values = along(dim, keepdim)(input)
@@ -134,7 +131,7 @@ def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements; outside compiled steps only. See `eq` for each element."""
     for name, value in (("input", input), ("other", other)):
-        check_type("equal", name, value, "a Tensor", Tensor)
+        For("equal").typed(name, value, "a Tensor", Tensor)
     # Tensors of different shapes are different, whatever would broadcast.
     return input.shape == other.shape and bool(ops.reduce_all(ops.equal(input, other)).item())
 
@@ -279,7 +276,7 @@ def full(size: Any, fill_value: Any, *, dtype: DType | None = None) -> Tensor:
     Raises:
         SporaxTypeError: `size` is no shape, or `fill_value` no number.
     """
-    check_type("full", "fill_value", fill_value, "a number", bool | int | float)
+    For("full").typed("fill_value", fill_value, "a number", bool | int | float)
     return ops.full(size, fill_value, dtype=dtype)
 
 
@@ -375,7 +372,7 @@ def randint(*args: Any, generator: None = None, dtype: DType | None = None, devi
         SporaxNotImplementedError: `device` is given.
     """
     _one_stream("randint", generator, device)
-    SporaxTypeError.raise_if(len(args) not in (2, 3), "randint", "the arguments", "be (low=0, high, size)", len(args))
+    For("randint").refuse_type(len(args) not in (2, 3), "the arguments must be (low=0, high, size)", len(args))
     # Two arguments: the numbers begin at 0.
     low, high = args[:2] if len(args) == 3 else (0, args[0])
     return distributions.drawn(
@@ -393,8 +390,7 @@ def randint_like(*args: Any, dtype: DType | None = None, device: str | None = No
         SporaxValueError: `low` is not below `high`.
     """
     same_device("randint_like", device)
-    if len(args) not in (2, 3):
-        raise SporaxTypeError(f"For 'randint_like', the arguments must be (input, low=0, high), but got {len(args)}.")
+    For("randint_like").refuse_type(len(args) not in (2, 3), "the arguments must be (input, low=0, high)", len(args))
     low = args[1] if len(args) == 3 else 0
     return ops.randint_like(args[0], low, args[-1], dtype=dtype)
 

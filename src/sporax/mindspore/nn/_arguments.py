@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
 from sporax.mindspore.common.initializer import HeUniform, Uniform, initializer
 from sporax.mindspore.ops._core.primitive import Primitive
@@ -24,15 +24,14 @@ def positive_int(layer: str, name: str, value: Any) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise SporaxTypeError.must(layer, f"the '{name}'", "be int", f"'{value}' with type '{type(value).__name__}'")
-    if value < 1:
-        raise SporaxValueError(f"For '{layer}', the '{name}' must be int and must > 0. Got '{value}' with type 'int'.")
+    For(layer).refuse(value < 1, f"the '{name}' must be int and must > 0. Got '{value}' with type 'int'")
     return value
 
 
 def boolean(layer: str, name: str, value: Any) -> bool:
     """`value`, a bool, else SporaxTypeError."""
-    SporaxTypeError.raise_if(
-        not isinstance(value, bool), layer, f"the '{name}'", "be bool", f"'{value}' with type '{type(value).__name__}'"
+    For(layer).refuse_type(
+        not isinstance(value, bool), f"the '{name}' must be bool", f"'{value}' with type '{type(value).__name__}'"
     )
     return value
 
@@ -46,7 +45,7 @@ def number(layer: str, name: str, value: Any) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SporaxTypeError.must(layer, f"the '{name}'", "be float", f"'{value}' with type '{type(value).__name__}'")
-    SporaxValueError.raise_if(not math.isfinite(value), layer, f"the '{name}'", "be finite", value)
+    For(layer).refuse(not math.isfinite(value), f"the '{name}' must be finite", value)
     return float(value)
 
 
@@ -117,26 +116,25 @@ def within(layer: str, name: str, value: Any, low: float, high: float, ends: str
     checked = number(layer, name, value)
     above = checked > low if ends[0] == "(" else checked >= low
     below = checked < high if ends[1] == ")" else checked <= high
-    if not (above and below):
-        raise SporaxValueError(f"For '{layer}', '{name}' must be in {ends[0]}{low}, {high}{ends[1]}, but got {value}.")
+    For(layer).refuse(not (above and below), f"'{name}' must be in {ends[0]}{low}, {high}{ends[1]}", value)
     return checked
 
 
 def exactly_float(layer: str, name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
     """Like `within`, but an int is a SporaxTypeError, as it is for MindSpore's optimizers."""
-    check_type(layer, name, value, "float", float)
+    For(layer).typed(name, value, "float", float)
     return within(layer, name, value, low, high, ends)
 
 
 def one_of(layer: str, name: str, value: Any, allowed: Any) -> Any:
     """`value`, one of `allowed`, else SporaxValueError."""
-    SporaxValueError.raise_unless_in(layer, name, value, allowed)
+    For(layer).one_of(name, value, allowed)
     return value
 
 
 def word(layer: str, name: str, value: Any, allowed: tuple[str, ...]) -> Any:
     """`value`, one of `allowed`; SporaxTypeError for no string, SporaxValueError for another."""
-    return one_of(layer, name, check_type(layer, name, value, "a string", str), allowed)
+    return one_of(layer, name, For(layer).typed(name, value, "a string", str), allowed)
 
 
 def ints(layer: str, name: str, value: Any, count: int, least: int = 1) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import jax
 
-from sporax.base.errors import SporaxAttributeError, SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxAttributeError, SporaxKeyError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.mindspore import context
 from sporax.mindspore.common import Parameter, Tensor, dtypes
@@ -102,7 +102,7 @@ class CellFlags:
         Raises:
             SporaxTypeError: not a string.
         """
-        self.cell_type = check_type("update_cell_type", "cell_type", cell_type, "a string", str)
+        self.cell_type = For("update_cell_type").typed("cell_type", cell_type, "a string", str)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Convert floating Parameters and buffers of this Cell and all below it, in place; this Cell.
@@ -137,7 +137,7 @@ class CellFlags:
         Raises:
             SporaxValueError: not ``"less_bn"``.
         """
-        SporaxValueError.raise_unless_in("set_boost", "boost_type", boost_type, ("less_bn",))
+        For("set_boost").one_of("boost_type", boost_type, ("less_bn",))
         warnings.warn("For 'Cell.set_boost', 'less_bn' has no counterpart in XLA and changes nothing.", stacklevel=2)
         return self.add_flags_recursive(less_bn=True)
 
@@ -159,9 +159,8 @@ class CellFlags:
         owners: dict[str, str] = {}
         for path, parameter in self.parameters_and_names():
             if parameter.name in owners:
-                raise SporaxValueError(
-                    f"For '{type(self).__name__}', the parameters '{owners[parameter.name]}' and '{path}' have the same name "
-                    f"'{parameter.name}'."
+                raise For(type(self).__name__).error(
+                    f"the parameters '{owners[parameter.name]}' and '{path}' have the same name '{parameter.name}'"
                 )
             owners[parameter.name] = path
 
@@ -189,13 +188,13 @@ class CellFlags:
         """
         if "_buffers" not in self.__dict__:
             raise SporaxAttributeError("For 'register_buffer', call super().__init__() before.")
-        check_type("register_buffer", "the name", name, "a string", str)
+        For("register_buffer").typed("the name", name, "a string", str)
         if "." in name or not name:
             raise SporaxKeyError(f"For 'register_buffer', the name must not be empty or contain '.', but got '{name}'.")
         # A buffer may replace one of its own name only.
         if name not in self._buffers and hasattr(self, name):
             raise SporaxKeyError(f"For 'register_buffer', the attribute '{name}' already exists.")
-        check_type("register_buffer", name, tensor, "a Tensor or None", Tensor | None)
+        For("register_buffer").typed(name, tensor, "a Tensor or None", Tensor | None)
         # A Parameter, so that a compiled step may change it, but one that no list of Parameters shows.
         buffer = None if tensor is None else Parameter(tensor, name=name, requires_grad=False)
         self._buffers[name] = buffer
@@ -361,9 +360,8 @@ def _before(entry: _Entry, cell: CellHooks, args: tuple[Any, ...], kwargs: dict[
         # One value replaces all inputs, as in MindSpore.
         return (replaced if isinstance(replaced, tuple) else (replaced,)), kwargs
     if not (isinstance(replaced, tuple) and len(replaced) == 2 and isinstance(replaced[1], dict)):
-        raise SporaxTypeError(
-            "For 'register_forward_pre_hook', a hook with 'with_kwargs' must return None or (args, kwargs), "
-            f"but got {type(replaced).__name__}."
+        raise For("register_forward_pre_hook").type_error(
+            f"a hook with 'with_kwargs' must return None or (args, kwargs), but got {type(replaced).__name__}"
         )
     replacement = replaced[0]
     return (replacement if isinstance(replacement, tuple) else (replacement,)), replaced[1]

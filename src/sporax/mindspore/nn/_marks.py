@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
-from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxKeyError, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.recompute import checked_settings
@@ -73,12 +73,12 @@ class CellTree(Generic[AnyCell]):
             SporaxTypeError: the name is not a string or the child not a Cell.
             SporaxKeyError: the name is empty, contains a dot, or is taken by something that is not a Cell.
         """
-        check_type("insert_child_to_cell", "child_name", child_name, "a string", str)
+        For("insert_child_to_cell").typed("child_name", child_name, "a string", str)
         if not child_name or "." in child_name or (hasattr(self, child_name) and child_name not in self._cells):
             raise SporaxKeyError(
                 f"For 'insert_child_to_cell', the name '{child_name}' is empty, contains '.', or is taken by another attribute."
             )
-        check_type("insert_child_to_cell", "child_cell", child_cell, "a Cell or None", CellTree | None)
+        For("insert_child_to_cell").typed("child_cell", child_cell, "a Cell or None", CellTree | None)
         # Past `__setattr__`, which would rename the child's Parameters.
         self._cells[child_name] = child_cell
         object.__setattr__(self, child_name, child_cell)
@@ -99,7 +99,7 @@ class CellTree(Generic[AnyCell]):
             )
         if param_name not in self._params and param_name in self.__dict__:
             raise SporaxKeyError(f"For 'insert_param_to_cell', the name '{param_name}' is taken by another attribute.")
-        check_type("insert_param_to_cell", "param", param, "a Parameter or None", Parameter | None)
+        For("insert_param_to_cell").typed("param", param, "a Parameter or None", Parameter | None)
         # A Parameter that the user has named keeps its name.
         if param is not None and not param._named:
             param.name = self._param_prefix + param_name
@@ -143,9 +143,7 @@ class CellTree(Generic[AnyCell]):
 
     def get_func_graph_proto(self) -> Any:
         """Refused: there is no MindSpore graph behind a Cell here."""
-        raise SporaxTypeError(
-            "For 'Cell', there is no function graph; see Cell.compile and sporax.mindspore.recompilations."
-        )
+        raise For("Cell").type_error("there is no function graph; see Cell.compile and sporax.mindspore.recompilations")
 
     def update_parameters_name(self, prefix: str = "", recurse: bool = True) -> None:
         """Name all Parameters by their attribute paths, with `prefix` in front.
@@ -156,7 +154,7 @@ class CellTree(Generic[AnyCell]):
         Raises:
             SporaxTypeError: `prefix` is not a string.
         """
-        check_type("update_parameters_name", "prefix", prefix, "a string", str)
+        For("update_parameters_name").typed("prefix", prefix, "a string", str)
         for path, parameter in self.parameters_and_names(expand=recurse):
             parameter.name = prefix + path
 
@@ -229,7 +227,7 @@ class PlacementMarks(CellTree[AnyCell]):
         strategy_form(name, "in_strategy", tuple(entry for entry in _tuple(name, in_strategy) if entry is not None))
         if out_strategy is not None:
             checked_outputs(name, out_strategy)
-        check_type(f"{name}.shard", "parameter_plan", parameter_plan, "a dict", dict | None)
+        For(f"{name}.shard").typed("parameter_plan", parameter_plan, "a dict", dict | None)
         check_options(f"{name}.shard", device, level)
         plan = checked_plan(f"{name}.shard", self, parameter_plan or {})
         self._mark("shard", (in_strategy, out_strategy, plan, device, level))
@@ -332,10 +330,10 @@ class PlacementMarks(CellTree[AnyCell]):
 
 
 def _tuple(name: str, value: Any) -> tuple[Any, ...]:
-    return check_type(f"{name}.shard", "in_strategy", value, "a tuple", tuple)
+    return For(f"{name}.shard").typed("in_strategy", value, "a tuple", tuple)
 
 
 def _natural(cell: str, what: str, value: Any) -> int:
-    check_type(cell, what, value, "an int", int, takes_bool=False)
-    SporaxValueError.raise_if(value < 0, cell, what, "be >= 0", value)
+    For(cell).typed(what, value, "an int", int, takes_bool=False)
+    For(cell).refuse(value < 0, f"'{what}' must be >= 0", value)
     return value

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, check_type
+from sporax.base.errors import For, SporaxAttributeError, SporaxRuntimeError
 from sporax.mindspore.common import Parameter, Tensor
 
 
@@ -159,8 +159,7 @@ class StateDict:
         return list(self.__dict__.get("_hooks_of_state", {}).get(kind, {}).values())
 
     def _register_state_hook(self, kind: str, hook: Callable[..., Any]) -> StateHookHandle:
-        if not callable(hook):
-            raise SporaxTypeError.must(f"register_{kind}_hook", "the hook", "be a function", type(hook).__name__)
+        For(f"register_{kind}_hook").refuse_type(not callable(hook), "the hook must be a function", type(hook).__name__)
         if "_hooks_of_state" not in self.__dict__:
             object.__setattr__(self, "_hooks_of_state", {})
         return StateHookHandle(self.__dict__["_hooks_of_state"].setdefault(kind, {}), hook)
@@ -197,7 +196,7 @@ class StateDict:
             SporaxTypeError: no mapping.
             SporaxRuntimeError: paths or shapes do not fit, or a value is no Tensor; the message has all of them.
         """
-        check_type("load_state_dict", "state_dict", state_dict, "a dict", Mapping)
+        For("load_state_dict").typed("state_dict", state_dict, "a dict", Mapping)
         cells = list(self._walk_state())
         state_dict, keys, broken = dict(state_dict), IncompatibleKeys([], []), list[str]()
         for prefix, cell in cells:
@@ -211,10 +210,9 @@ class StateDict:
             for hook in cell._state_hooks("load_state_dict_post"):
                 hook(cell, keys)
         problems = [*broken, *(_key_problems(keys) if strict else ()), *_misfits(own, state_dict)]
-        if problems:
-            raise SporaxRuntimeError(
-                f"For 'load_state_dict', the values do not fit {type(self).__name__}: {'; '.join(problems)}."
-            )
+        For("load_state_dict").refuse_state(
+            problems, f"the values do not fit {type(self).__name__}: {'; '.join(problems)}"
+        )
         # Only after all checks, so that nothing is changed by half.
         _take_over(own, extras, state_dict)
         return keys

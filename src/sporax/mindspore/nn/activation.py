@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxKeyError, SporaxTypeError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._declared import fields_of, setting
 from sporax.mindspore.common import Parameter, Tensor, dtypes
@@ -120,8 +120,7 @@ class CELU(_OfPrimitive):
     _of = ("CeLU", "celu")
 
     def _prepare(self) -> None:
-        if self.alpha == 0:
-            raise SporaxValueError("For 'CELU', 'alpha' must not be 0.")
+        For("CELU").refuse(self.alpha == 0, "'alpha' must not be 0")
         super()._prepare()
 
 
@@ -136,8 +135,7 @@ class Hardtanh(Cell):
         super().__init__()
         self.min_val = argument.number("Hardtanh", "min_val", min_val)
         self.max_val = argument.number("Hardtanh", "max_val", max_val)
-        if self.min_val >= self.max_val:
-            raise SporaxValueError(f"For 'Hardtanh', 'min_val' {min_val} must be below 'max_val' {max_val}.")
+        For("Hardtanh").refuse(self.min_val >= self.max_val, f"'min_val' {min_val} must be below 'max_val' {max_val}")
 
     construct = applied(ops.hardtanh, "x", "`x` of any shape.", "min_val max_val")
 
@@ -177,8 +175,7 @@ class RReLU(Cell):
         super().__init__()
         self.lower = argument.number("RReLU", "lower", lower)
         self.upper = argument.number("RReLU", "upper", upper)
-        if self.lower > self.upper:
-            raise SporaxValueError(f"For 'RReLU', 'lower' {lower} must not be above 'upper' {upper}.")
+        For("RReLU").refuse(self.lower > self.upper, f"'lower' {lower} must not be above 'upper' {upper}")
 
     construct = applied(ops.rrelu, "x", "`x` of any shape.", "lower upper")
 
@@ -236,8 +233,7 @@ class Softmax2d(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """Raises SporaxValueError for another number of dimensions."""
-        if x.ndim not in (3, 4):
-            raise SporaxValueError(f"For 'Softmax2d', the input must have 3 or 4 dimensions, but got shape {x.shape}.")
+        For("Softmax2d").refuse(x.ndim not in (3, 4), f"the input must have 3 or 4 dimensions, but got shape {x.shape}")
         return self.softmax(x)
 
 
@@ -275,13 +271,13 @@ class LRN(Layer):
     def _prepare(self, depth_radius: int, bias: float, alpha: float, beta: float) -> None:
         self.depth_radius = argument.ints("LRN", "depth_radius", depth_radius, 1, 0)[0]
         self.bias, self.alpha, self.beta = (
-            check_type("LRN", name, value, "float", float)
+            For("LRN").typed(name, value, "float", float)
             for name, value in (("bias", bias), ("alpha", alpha), ("beta", beta))
         )
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, C, H, W)."""
-        SporaxValueError.raise_if(x.ndim != 4, "LRN", "the input", "have 4 dimensions", f"shape {x.shape}")
+        For("LRN").refuse(x.ndim != 4, "the input must have 4 dimensions", f"shape {x.shape}")
         return ops.lrn(x, self.depth_radius, self.bias, self.alpha, self.beta)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
 from sporax.mindspore.common.initializer import XavierNormal, XavierUniform, initializer
@@ -67,8 +67,7 @@ class MultiheadAttention(Cell):
         name = "MultiheadAttention"
         self.embed_dim = argument.positive_int(name, "embed_dim", embed_dim)
         self.num_heads = argument.positive_int(name, "num_heads", num_heads)
-        if embed_dim % num_heads:
-            raise SporaxValueError(f"For '{name}', 'num_heads' {num_heads} must divide 'embed_dim' {embed_dim}.")
+        For(name).refuse(embed_dim % num_heads, f"'num_heads' {num_heads} must divide 'embed_dim' {embed_dim}")
         self.kdim = embed_dim if kdim is None else argument.positive_int(name, "kdim", kdim)
         self.vdim = embed_dim if vdim is None else argument.positive_int(name, "vdim", vdim)
         self.dropout = argument.within(name, "dropout", dropout, 0.0, 1.0)
@@ -162,9 +161,8 @@ class MultiheadAttention(Cell):
         results = []
         for name, tensor, weight, bias in inputs:
             if tensor.shape[-1] != weight.shape[1]:
-                raise SporaxValueError(
-                    f"For 'MultiheadAttention', the last dim of '{name}' must be {weight.shape[1]}, "
-                    f"but its shape is {tensor.shape}."
+                raise For("MultiheadAttention").error(
+                    f"the last dim of '{name}' must be {weight.shape[1]}, but its shape is {tensor.shape}"
                 )
             weight, bias = argument.cast_like(self, tensor, weight, bias)
             results.append(ops.dense(tensor, weight, bias))
@@ -179,10 +177,9 @@ class MultiheadAttention(Cell):
         if mask is not None:
             # A mask for all samples, or one for each sample and head.
             shapes = {(length, sources): (1, 1), (batch * self.num_heads, length, sources): (batch, self.num_heads)}
-            if mask.shape not in shapes:
-                raise SporaxValueError(
-                    f"For 'MultiheadAttention', 'attn_mask' must have one of the shapes {list(shapes)}, but got {mask.shape}."
-                )
+            For("MultiheadAttention").refuse(
+                mask.shape not in shapes, f"'attn_mask' must have one of the shapes {list(shapes)}", mask.shape
+            )
             masks.append(_checked_mask("attn_mask", mask).reshape((*shapes[mask.shape], length, sources)))
         if padding is not None:
             if padding.shape != (batch, sources):

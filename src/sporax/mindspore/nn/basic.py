@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
@@ -105,9 +105,7 @@ class Embedding(Layer):
         table = initializer(embedding_table, (self.vocab_size, self.embedding_size), dtype)
         if self.padding_idx is not None:
             if not 0 <= self.padding_idx < self.vocab_size:
-                raise SporaxValueError.must(
-                    "Embedding", "padding_idx", f"be in [0, {self.vocab_size})", self.padding_idx
-                )
+                raise For("Embedding").error(f"'padding_idx' must be in [0, {self.vocab_size})", self.padding_idx)
             table = without_row(table, self.padding_idx)
         self.embedding_table = Parameter(table, name="embedding_table")
         self.gather, self.one_hot, self.array_mul = ops.Gather(), ops.OneHot(), ops.MatMul()
@@ -172,7 +170,7 @@ class Flatten(Cell):
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         for name, value in (("start_dim", start_dim), ("end_dim", end_dim)):
-            check_type("Flatten", name, value, "an int", int, takes_bool=False)
+            For("Flatten").typed(name, value, "an int", int, takes_bool=False)
         self.start_dim = start_dim
         self.end_dim = end_dim
 

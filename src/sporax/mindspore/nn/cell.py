@@ -15,6 +15,7 @@ from typing import Any, Self, dataclass_transform
 import jax
 
 from sporax.base.errors import (
+    For,
     SporaxAttributeError,
     SporaxError,
     SporaxKeyError,
@@ -448,7 +449,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             SporaxValueError: not float16, float32 or bfloat16.
         """
         allowed = (dtypes.float16, dtypes.float32, dtypes.bfloat16)
-        SporaxValueError.raise_unless_in("Cell.to_float", "dst_type", dst_type, allowed)
+        For("Cell.to_float").one_of("dst_type", dst_type, allowed)
         # Set on every Cell, since each casts its own inputs.
         for _, cell in self.cells_and_names():
             cell.set_precision(dst_type)

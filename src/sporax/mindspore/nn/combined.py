@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore import ops
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn import _arguments as argument
@@ -129,7 +129,7 @@ class TimeDistributed(Cell):
 
     def __init__(self, layer: Any, time_axis: int, reshape_with_axis: int | None = None) -> None:
         super().__init__()
-        check_type("TimeDistributed", "the 'layer'", layer, "a Cell or a Primitive", Cell | Primitive)
+        For("TimeDistributed").typed("the 'layer'", layer, "a Cell or a Primitive", Cell | Primitive)
         for name, value in (("time_axis", time_axis), ("reshape_with_axis", reshape_with_axis)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise SporaxTypeError(f"For 'TimeDistributed', '{name}' must be an int, but got {value!r}.")
@@ -139,8 +139,8 @@ class TimeDistributed(Cell):
 
     def construct(self, inputs: Tensor) -> Tensor:
         """`inputs` of at least three dimensions; the result has the time steps in the same place."""
-        SporaxValueError.raise_if(
-            inputs.ndim < 3, "TimeDistributed", "the input", "have at least 3 dimensions", f"shape {inputs.shape}"
+        For("TimeDistributed").refuse(
+            inputs.ndim < 3, "the input must have at least 3 dimensions", f"shape {inputs.shape}"
         )
         time = self.time_axis % inputs.ndim
         # Step by step, for layers that look at the whole batch.

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, cast
 
-from sporax.base.errors import SporaxIndexError, SporaxKeyError, SporaxNotImplementedError, SporaxTypeError, check_type
+from sporax.base.errors import For, SporaxIndexError, SporaxKeyError, SporaxNotImplementedError, SporaxTypeError
 from sporax.mindspore.autograph.flow import item, unknown
 from sporax.mindspore.nn.cell import Cell
 from sporax.runtime.state import frames
@@ -92,10 +92,7 @@ class _Sequence(_Container):
         return list(self._cells)[index]
 
     def _checked(self, cell: Any, where: str = "every element") -> Cell:
-        if not isinstance(cell, Cell):
-            raise SporaxTypeError(
-                f"For '{type(self).__name__}', {where} must be a Cell, but got {type(cell).__name__}."
-            )
+        For(type(self).__name__).refuse_type(not isinstance(cell, Cell), f"{where} must be a Cell", type(cell).__name__)
         return cell
 
     def _refill(self, cells: Iterable[Cell]) -> None:
@@ -232,8 +229,8 @@ class CellDict(_Shelf):
         return cast(Cell, self._cells[key])
 
     def __setitem__(self, key: str, cell: Cell) -> None:
-        check_type("CellDict", "a key", key, "a string", str)
-        check_type("CellDict", f"the value of '{key}'", cell, "a Cell", Cell)
+        For("CellDict").typed("a key", key, "a string", str)
+        For("CellDict").typed(f"the value of '{key}'", cell, "a Cell", Cell)
         # A method's name would be shadowed by the Cell.
         if not key or "." in key or (hasattr(type(self), key)):
             raise SporaxKeyError(

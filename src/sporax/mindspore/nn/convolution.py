@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn import _arguments as argument
@@ -111,10 +111,9 @@ class _Convolution(Cell):
         return tuple(zip(sides[::2], sides[1::2], strict=True))
 
     def _check_rank(self, x: Tensor) -> None:
-        if x.ndim != self.spatial + 2:
-            raise SporaxValueError(
-                f"For '{type(self).__name__}', the input must have {self.spatial + 2} dimensions, but got shape {x.shape}."
-            )
+        For(type(self).__name__).refuse(
+            x.ndim != self.spatial + 2, f"the input must have {self.spatial + 2} dimensions, but got shape {x.shape}"
+        )
 
     def _weights(self, x: Tensor) -> tuple[Any, Any]:
         """Weight and bias for an input, the bias None where `has_bias` says so now."""
@@ -232,8 +231,7 @@ def checked_padding(layer: str, pad_mode: PadMode, padding: object, spatial: int
     if min(sides) < 0 or len(sides) not in (1, 2 * spatial):
         raise SporaxValueError(f"For '{layer}', 'padding' must be one or {2 * spatial} ints >= 0, but got {padding}.")
     # Padding is computed in the other modes, so a number would be ignored.
-    if pad_mode != "pad" and any(sides):
-        raise SporaxValueError.must(layer, "padding", f"be 0 when 'pad_mode' is '{pad_mode}'", padding)
+    For(layer).refuse(pad_mode != "pad" and any(sides), f"'padding' must be 0 when 'pad_mode' is '{pad_mode}'", padding)
     return pad_mode, padding
 
 
@@ -278,9 +276,7 @@ class _Transposed(_Convolution):
                     f"For '{name}', 'output_padding' must be below 'stride' or 'dilation' ({step}, {spread}), but got {value}."
                 )
         if any(extra) and self.pad_mode != "pad":
-            raise SporaxValueError(
-                f"For '{name}', 'output_padding' needs the pad_mode 'pad', but that is '{self.pad_mode}'."
-            )
+            raise For(name).error(f"'output_padding' needs the pad_mode 'pad', but that is '{self.pad_mode}'")
         return extra
 
 

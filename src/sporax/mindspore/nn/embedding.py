@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore import context, ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, wrap
@@ -64,9 +64,7 @@ class EmbeddingLookup(Layer):
         name = type(self).__name__
         # A lookup on the host is always sparse in MindSpore.
         if self.target == "CPU" and not self.sparse:
-            raise SporaxValueError(
-                f"For '{name}', 'sparse' must be True when 'target' is 'CPU', but got {self.sparse}."
-            )
+            raise For(name).error(f"'sparse' must be True when 'target' is 'CPU', but got {self.sparse}")
         if self.max_norm is not None and argument.number(name, "max_norm", self.max_norm) <= 0:
             raise SporaxValueError(f"For '{name}', 'max_norm' must be positive, but got {self.max_norm}.")
         self.vocab_cache_size = _checked_cache(name, self.vocab_cache_size, self.target)
@@ -150,9 +148,7 @@ class EmbeddingLookup(Layer):
         """
         servers = server_exchange.connection()
         if servers is None or not self._is_served or self.embedding_table.server_rows is None:
-            raise SporaxRuntimeError(
-                "For 'EmbeddingLookup.prefetch', the table must be on parameter servers, but is not."
-            )
+            raise For("EmbeddingLookup.prefetch").state_error("the table must be on parameter servers, but is not")
         ids = np.asarray(indices.asnumpy() if isinstance(indices, Tensor) else indices, np.int64)
         # Clipped: rows outside are never used.
         self.embedding_table.server_rows.prefetch(servers, np.clip(ids, 0, self.vocab_size - 1))
@@ -160,8 +156,8 @@ class EmbeddingLookup(Layer):
 
 def _checked_cache(name: str, vocab_cache_size: Any, target: str) -> int:
     """`vocab_cache_size`, or 0 with a warning where it has no effect."""
-    check_type(name, "vocab_cache_size", vocab_cache_size, "an int", int, takes_bool=False)
-    SporaxValueError.raise_if(vocab_cache_size < 0, name, "vocab_cache_size", "be >= 0", vocab_cache_size)
+    For(name).typed("vocab_cache_size", vocab_cache_size, "an int", int, takes_bool=False)
+    For(name).refuse(vocab_cache_size < 0, "'vocab_cache_size' must be >= 0", vocab_cache_size)
     if vocab_cache_size and not (context.ps_snapshot().enable_ps and target == "DEVICE"):
         warnings.warn(
             f"For '{name}', 'vocab_cache_size' needs set_ps_context(enable_ps=True) and target 'DEVICE'; it is ignored.",
@@ -185,9 +181,8 @@ def _first_rows(name: str, param_init: Any) -> dict[str, Any]:
         return {"distribution": "uniform", "sigma": float(settings["scale"])}
     if kind in ("Zero", "One", "Constant"):
         return {"distribution": "constant", "sigma": float({"Zero": 0, "One": 1}.get(kind, settings.get("value", 0)))}
-    raise SporaxValueError(
-        f"For '{name}', 'param_init' of a table on parameter servers must be normal (mean 0), uniform or constant, "
-        f"but got {param_init!r}."
+    raise For(name).error(
+        f"'param_init' of a table on parameter servers must be normal (mean 0), uniform or constant, but got {param_init!r}"
     )
 
 
@@ -205,11 +200,8 @@ def _strategy(slice_mode: str, parts: int, rank: int) -> tuple[tuple[int, ...], 
 def _checked_shapes(name: str, slice_mode: str, manual_shapes: Any) -> tuple[int, ...] | None:
     if slice_mode != "field_slice":
         return None
-    if not manual_shapes:
-        raise SporaxValueError(
-            f"For '{name}', the slice_mode 'field_slice' needs 'manual_shapes', but got {manual_shapes!r}."
-        )
-    check_type(name, "manual_shapes", manual_shapes, "a tuple", tuple)
+    For(name).refuse(not manual_shapes, "the slice_mode 'field_slice' needs 'manual_shapes'", manual_shapes, show=repr)
+    For(name).typed("manual_shapes", manual_shapes, "a tuple", tuple)
     return tuple(argument.positive_int(name, "manual_shapes", rows) for rows in manual_shapes)
 
 
@@ -239,9 +231,7 @@ class MultiFieldEmbeddingLookup(EmbeddingLookup):
     def _mark_slices(self, rank: int) -> None:
         config = context.snapshot()
         if self.slice_mode == "field_slice" and config.in_global_view:
-            raise SporaxValueError(
-                f"For '{type(self).__name__}', 'slice_mode' must not be 'field_slice' in {config.parallel_mode}."
-            )
+            raise For(type(self).__name__).error(f"'slice_mode' must not be 'field_slice' in {config.parallel_mode}")
         super()._mark_slices(rank)
 
     def __init__(

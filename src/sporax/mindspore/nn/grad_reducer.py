@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.config import (
     BYTES_PER_MEGABYTE,
     ParallelConfig,
@@ -70,7 +70,7 @@ class DistributedGradReducer(Cell):
             raise SporaxTypeError(f"For '{name}', 'parameters' must be a list or tuple of Parameters.")
         if degree is not None and (isinstance(degree, bool) or not isinstance(degree, int) or degree <= 0):
             raise SporaxValueError(f"For '{name}', 'degree' must be a positive int, but got {degree!r}.")
-        check_type(name, "fusion_type", fusion_type, "an int", int, takes_bool=False)
+        For(name).typed("fusion_type", fusion_type, "an int", int, takes_bool=False)
         self._own_mean = None if mean is None else bool(mean)
         self._own_degree = degree
         self.fusion_type = fusion_type
@@ -152,9 +152,8 @@ class DistributedGradReducer(Cell):
         if not isinstance(grads, list | tuple) or not all(isinstance(grad, Tensor | RowTensor) for grad in grads):
             raise SporaxTypeError("For 'DistributedGradReducer', the gradients must be a tuple of Tensors.")
         if len(grads) != self.num_gradients:
-            raise SporaxValueError(
-                f"For 'DistributedGradReducer', there must be one gradient for each of the {self.num_gradients} "
-                f"parameters, but got {len(grads)}."
+            raise For("DistributedGradReducer").error(
+                f"there must be one gradient for each of the {self.num_gradients} parameters, but got {len(grads)}"
             )
         self._check_mode()
         # Sparse gradients are gathered, not added.

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import DType, Tensor, dtypes
@@ -36,14 +36,11 @@ class ResizeBilinear(Layer):
         Raises:
             SporaxValueError: not exactly one of `size` and `scale_factor`, or align_corners together with half_pixel_centers.
         """
-        if (size is None) == (scale_factor is None):
-            raise SporaxValueError(
-                f"For 'ResizeBilinear', give either 'size' or 'scale_factor', but got {size} and {scale_factor}."
-            )
+        For("ResizeBilinear").refuse(
+            (size is None) == (scale_factor is None), "give either 'size' or 'scale_factor'", size, scale_factor
+        )
         if align_corners and self.half_pixel_centers:
-            raise SporaxValueError(
-                "For 'ResizeBilinear', 'align_corners' and 'half_pixel_centers' can not both be True."
-            )
+            raise For("ResizeBilinear").error("'align_corners' and 'half_pixel_centers' can not both be True")
         if size is None:
             factor = argument.positive_int("ResizeBilinear", "scale_factor", scale_factor)
             # With aligned corners, distances between pixels are multiplied, not sizes.
@@ -118,8 +115,7 @@ class ImageGradients(Cell):
 
     def construct(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """`images`: (N, C, H, W)."""
-        if images.ndim != 4:
-            raise SporaxValueError.must("ImageGradients", "images", "have 4 dimensions", f"shape {images.shape}")
+        For("ImageGradients").refuse(images.ndim != 4, "'images' must have 4 dimensions", f"shape {images.shape}")
         down = images[:, :, 1:, :] - images[:, :, :-1, :]
         right = images[:, :, :, 1:] - images[:, :, :, :-1]
         # Zeros at the end keep the shape.
@@ -133,12 +129,9 @@ def check_equal_images(name: str, img1: Tensor, img2: Tensor) -> None:
         SporaxTypeError: the dtypes differ.
         SporaxValueError: the shapes differ, or have not 4 dimensions.
     """
-    if img1.dtype != img2.dtype:
-        raise SporaxTypeError(f"For '{name}', both images must have one dtype, but got {img1.dtype} and {img2.dtype}.")
+    For(name).refuse_type(img1.dtype != img2.dtype, "both images must have one dtype", img1.dtype, img2.dtype)
     if img1.shape != img2.shape or img1.ndim != 4:
-        raise SporaxValueError(
-            f"For '{name}', both images must have one shape (N, C, H, W), but got {img1.shape} and {img2.shape}."
-        )
+        raise For(name).error(f"both images must have one shape (N, C, H, W), but got {img1.shape} and {img2.shape}")
 
 
 class PSNR(Layer):
@@ -169,7 +162,7 @@ class Unfold(Layer):
 
     def _prepare(self, ksizes: Any, strides: Any, rates: Any, padding: str) -> None:
         for what, value in (("ksizes", ksizes), ("strides", strides), ("rates", rates)):
-            check_type("Unfold", what, value, "a tuple or list", tuple | list)
+            For("Unfold").typed(what, value, "a tuple or list", tuple | list)
             if len(value) != 4 or value[0] != 1 or value[3] != 1 or min(value) < 1:
                 raise SporaxValueError(f"For 'Unfold', '{what}' must be [1, rows, columns, 1], but got {value}.")
         self.ksizes, self.strides, self.rates = (tuple(value[1:3]) for value in (ksizes, strides, rates))
@@ -324,7 +317,7 @@ class Pad(Cell):
     def __init__(self, paddings: tuple[tuple[int, int], ...], mode: str = "CONSTANT") -> None:
         super().__init__()
         argument.one_of("Pad", "mode", mode, ("CONSTANT", "REFLECT", "SYMMETRIC"))
-        check_type("Pad", "paddings", paddings, "a tuple", tuple)
+        For("Pad").typed("paddings", paddings, "a tuple", tuple)
         if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in paddings):
             raise SporaxValueError(f"For 'Pad', 'paddings' must hold pairs of ints, but got {paddings}.")
         self.paddings = tuple((first, last) for first, last in paddings)
@@ -357,7 +350,7 @@ class _Around(Cell):
         if len(sides) % 2 or not 0 < len(sides) <= 2 * self.spatial or (self._exact and len(sides) != 2 * self.spatial):
             raise SporaxValueError.must(name, "padding", f"be one or {2 * self.spatial} ints", padding)
         # Negative numbers of cells take cells away, which only constant padding can.
-        SporaxValueError.raise_if(self.mode != "constant" and min(sides) < 0, name, "padding", "be >= 0", padding)
+        For(name).refuse(self.mode != "constant" and min(sides) < 0, "'padding' must be >= 0", padding)
         return sides
 
     _exact = True
@@ -366,9 +359,8 @@ class _Around(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, C, spatial…) or (C, spatial…)."""
         if x.ndim < self.spatial or (self.mode != "constant" and x.ndim not in (self.spatial + 1, self.spatial + 2)):
-            raise SporaxValueError(
-                f"For '{type(self).__name__}', the input must have {self.spatial + 1} or {self.spatial + 2} dimensions, "
-                f"but got shape {x.shape}."
+            raise For(type(self).__name__).error(
+                f"the input must have {self.spatial + 1} or {self.spatial + 2} dimensions, but got shape {x.shape}"
             )
         return ops.pad(x, self.padding, self.mode, self.value if self.mode == "constant" else None)
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import Parameter, Tensor, seed as seeds, wrap
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
@@ -65,7 +65,7 @@ class JaxCell(Cell):
         with_training: bool = False,
     ) -> None:
         super().__init__()
-        SporaxTypeError.raise_if(not callable(function), "JaxCell", "function", "be callable", type(function).__name__)
+        For("JaxCell").refuse_type(not callable(function), "'function' must be callable", type(function).__name__)
         self.has_updates = argument.boolean("JaxCell", "has_updates", has_updates)
         self.with_key = argument.boolean("JaxCell", "with_key", with_key)
         self.with_training = argument.boolean("JaxCell", "with_training", with_training)
@@ -207,7 +207,7 @@ class GraphCell(Cell):
         self, graph: Graph, params_init: Mapping[str, Tensor] | None = None, obf_random_seed: None = None
     ) -> None:
         super().__init__()
-        check_type("GraphCell", "graph", graph, "what 'load' gives", Graph)
+        For("GraphCell").typed("graph", graph, "what 'load' gives", Graph)
         if obf_random_seed is not None:
             raise SporaxValueError(
                 f"For 'GraphCell', 'obf_random_seed' must be None: obfuscation is not offered, but got {obf_random_seed!r}."
@@ -240,9 +240,8 @@ class GraphCell(Cell):
         arrays = [value.array if isinstance(value, Tensor) else value for value in inputs]
         types = tuple((tuple(array.shape), str(array.dtype)) for array in arrays)
         if types != self.graph.inputs:
-            raise SporaxValueError(
-                f"For 'GraphCell', the inputs must be {list(self.graph.inputs)}, for which the network was exported, but got "
-                f"{list(types)}."
+            raise For("GraphCell").error(
+                f"the inputs must be {list(self.graph.inputs)}, for which the network was exported, but got {list(types)}"
             )
         # In the program's order, whatever names the Parameters have by now.
         held = [

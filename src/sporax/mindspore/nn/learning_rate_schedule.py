@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common.tensor import Tensor
@@ -27,12 +27,12 @@ class LearningRateSchedule(Layer):
 
 
 def _at_least_zero(name: str, what: str, value: float) -> float:
-    SporaxValueError.raise_if(argument.number(name, what, value) < 0, name, what, "be >= 0", value)
+    For(name).refuse(argument.number(name, what, value) < 0, f"'{what}' must be >= 0", value)
     return float(value)
 
 
 def _positive(name: str, what: str, value: float) -> float:
-    SporaxValueError.raise_if(argument.number(name, what, value) <= 0, name, what, "be positive", value)
+    For(name).refuse(argument.number(name, what, value) <= 0, f"'{what}' must be positive", value)
     return float(value)
 
 
@@ -86,8 +86,7 @@ class CosineDecayLR(LearningRateSchedule):
         self.min_lr = _at_least_zero("CosineDecayLR", "min_lr", min_lr)
         self.max_lr = _at_least_zero("CosineDecayLR", "max_lr", max_lr)
         self.decay_steps = argument.positive_int("CosineDecayLR", "decay_steps", decay_steps)
-        if self.min_lr >= self.max_lr:
-            raise SporaxValueError(f"For 'CosineDecayLR', 'min_lr' {min_lr} must be below 'max_lr' {max_lr}.")
+        For("CosineDecayLR").refuse(self.min_lr >= self.max_lr, f"'min_lr' {min_lr} must be below 'max_lr' {max_lr}")
         self.delta = 0.5 * (self.max_lr - self.min_lr)
 
     def construct(self, global_step: Tensor) -> Tensor:
@@ -152,19 +151,17 @@ def piecewise_constant_lr(milestone: Any, learning_rates: Any) -> list[float]:
     """
     name = "piecewise_constant_lr"
     for what, value in (("milestone", milestone), ("learning_rates", learning_rates)):
-        check_type(name, what, value, "a tuple or list", tuple | list)
+        For(name).typed(what, value, "a tuple or list", tuple | list)
     if len(milestone) != len(learning_rates):
-        raise SporaxValueError(
-            f"For '{name}', 'milestone' and 'learning_rates' must have one length, "
-            f"but got {len(milestone)} and {len(learning_rates)}."
+        raise For(name).error(
+            f"'milestone' and 'learning_rates' must have one length, but got {len(milestone)} and {len(learning_rates)}"
         )
     rates: list[float] = []
     for end, rate in zip(milestone, learning_rates, strict=True):
         argument.positive_int(name, "milestone", end)
-        if not isinstance(rate, float):
-            raise SporaxTypeError(f"For '{name}', 'learning_rates' must hold floats, but got {type(rate).__name__}.")
+        For(name).refuse_type(not isinstance(rate, float), "'learning_rates' must hold floats", type(rate).__name__)
         # Equal milestones give a rate that is never used; falling ones are a mistake.
-        SporaxValueError.raise_if(end < len(rates), name, "milestone", "ascend", milestone)
+        For(name).refuse(end < len(rates), "'milestone' must ascend", milestone)
         rates += [rate] * (end - len(rates))
     return rates
 
@@ -231,8 +228,7 @@ def cosine_decay_lr(
     epochs = _epochs(name, total_step, step_per_epoch, decay_epoch=decay_epoch)
     argument.exactly_float(name, "min_lr", min_lr, 0.0, _ANY)
     argument.exactly_float(name, "max_lr", max_lr, 0.0, _ANY, "()")
-    if min_lr >= max_lr:
-        raise SporaxValueError(f"For '{name}', 'min_lr' {min_lr} must be below 'max_lr' {max_lr}.")
+    For(name).refuse(min_lr >= max_lr, f"'min_lr' {min_lr} must be below 'max_lr' {max_lr}")
     # After `decay_epoch` the wave stays at its lowest point.
     waves = (math.cos(math.pi * min(epoch, decay_epoch) / decay_epoch) for epoch in epochs)
     return [min_lr + 0.5 * (max_lr - min_lr) * (1 + wave) for wave in waves]
@@ -276,8 +272,8 @@ def warmup_lr(learning_rate: float, total_step: int, step_per_epoch: int, warmup
     name = "warmup_lr"
     argument.exactly_float(name, "learning_rate", learning_rate, 0.0, _ANY, "()")
     epochs = _epochs(name, total_step, step_per_epoch)
-    check_type(name, "warmup_epoch", warmup_epoch, "an int", int, takes_bool=False)
-    SporaxValueError.raise_if(warmup_epoch < 0, name, "warmup_epoch", "be >= 0", warmup_epoch)
+    For(name).typed("warmup_epoch", warmup_epoch, "an int", int, takes_bool=False)
+    For(name).refuse(warmup_epoch < 0, "'warmup_epoch' must be >= 0", warmup_epoch)
     # Without a warm-up there is nothing to divide by.
     if warmup_epoch == 0:
         return [learning_rate] * total_step

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common.tensor import Tensor
@@ -32,8 +32,8 @@ class NLLLoss(LossBase):
 
     def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
-        self.weight = check_type("NLLLoss", "weight", weight, "a Tensor", Tensor | None)
-        self.ignore_index = check_type("NLLLoss", "ignore_index", ignore_index, "an int", int, takes_bool=False)
+        self.weight = For("NLLLoss").typed("weight", weight, "a Tensor", Tensor | None)
+        self.ignore_index = For("NLLLoss").typed("ignore_index", ignore_index, "an int", int, takes_bool=False)
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`logits`: log-probabilities (N, C, …); `labels`: classes (N, …)."""
@@ -161,7 +161,7 @@ class FocalLoss(LossBase):
 
     def __init__(self, weight: Tensor | None = None, gamma: float = 2.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
-        self.weight = check_type("FocalLoss", "weight", weight, "a Tensor", Tensor | None)
+        self.weight = For("FocalLoss").typed("weight", weight, "a Tensor", Tensor | None)
         if weight is not None and weight.ndim != 1:
             raise SporaxValueError(f"For 'FocalLoss', 'weight' must have 1 dimension, but its shape is {weight.shape}.")
         self.gamma = argument.number("FocalLoss", "gamma", gamma)
@@ -207,7 +207,7 @@ class MultiClassDiceLoss(LossBase):
     ) -> None:
         super().__init__()
         name = "MultiClassDiceLoss"
-        self.weights = check_type(name, "weights", weights, "a Tensor", Tensor | None)
+        self.weights = For(name).typed("weights", weights, "a Tensor", Tensor | None)
         if weights is not None and weights.ndim != 2:
             raise SporaxValueError.must(name, "weights", "be a 2-D Tensor", f"shape {weights.shape}")
         if isinstance(activation, str):
@@ -215,8 +215,8 @@ class MultiClassDiceLoss(LossBase):
                 name, "activation", activation, ("softmax", "logsoftmax", "relu", "relu6", "tanh", "sigmoid")
             )
             activation = get_activation(activation)
-        self.ignore_indiex = check_type(name, "ignore_indiex", ignore_indiex, "an int", int | None, takes_bool=False)
-        self.activation = check_type(name, "activation", activation, "a name or a Cell", Cell | None)
+        self.ignore_indiex = For(name).typed("ignore_indiex", ignore_indiex, "an int", int | None, takes_bool=False)
+        self.activation = For(name).typed("activation", activation, "a name or a Cell", Cell | None)
         self.binarydiceloss = DiceLoss()
 
     def construct(self, logits: Tensor, label: Tensor) -> Tensor:
@@ -300,9 +300,7 @@ class SampledSoftmaxLoss(LossBase):
                 f"{num_sampled} and {self.num_true}."
             )
         if self.sampled_values is not None and len(self.sampled_values) != 3:
-            raise SporaxValueError(
-                f"For '{name}', 'sampled_values' must have length 3, but got {len(self.sampled_values)}."
-            )
+            raise For(name).error(f"'sampled_values' must have length 3, but got {len(self.sampled_values)}")
         self.sampler = ops.UniformCandidateSampler(
             self.num_true, num_sampled, True, num_classes, seed, remove_accidental_hits
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore._names.missing import answer_missing_names, homes
@@ -50,7 +50,7 @@ class LossBase(Layer):
 
     def __init__(self, reduction: Reduction = "mean") -> None:
         super().__init__()
-        SporaxValueError.raise_unless_in(type(self).__name__, "the 'reduction'", reduction, _REDUCTIONS)
+        For(type(self).__name__).one_of("the 'reduction'", reduction, _REDUCTIONS)
         self.reduction = reduction
         self.average, self.reduce = reduction != "sum", reduction != "none"
         # Made once: a strategy can be set on them.
@@ -81,15 +81,13 @@ def same_shape(name: str, logits: Tensor, labels: Tensor) -> None:
     """Raise SporaxValueError unless both are Tensors of one shape."""
     argument_is_tensor(name, logits=logits, labels=labels)
     if logits.shape != labels.shape:
-        raise SporaxValueError(
-            f"For '{name}', 'logits' and 'labels' must have one shape, but got {logits.shape} and {labels.shape}."
-        )
+        raise For(name).error(f"'logits' and 'labels' must have one shape, but got {logits.shape} and {labels.shape}")
 
 
 def argument_is_tensor(name: str, **values: Any) -> None:
     """Raise SporaxTypeError unless every value is a Tensor."""
     for label, value in values.items():
-        check_type(name, f"the '{label}'", value, "a Tensor", Tensor)
+        For(name).typed(f"the '{label}'", value, "a Tensor", Tensor)
 
 
 class MSELoss(LossBase):
@@ -179,11 +177,9 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
                     f"For 'SoftmaxCrossEntropyWithLogits', sparse labels must be integers, but got {labels.dtype}."
                 )
             return self._sparse(logits, labels)
-        if labels.dtype != logits.dtype:
-            raise SporaxTypeError(
-                "For 'SoftmaxCrossEntropyWithLogits', 'logits' and 'labels' must have one dtype, "
-                f"but got {logits.dtype} and {labels.dtype}."
-            )
+        For("SoftmaxCrossEntropyWithLogits").refuse_type(
+            labels.dtype != logits.dtype, "'logits' and 'labels' must have one dtype", logits.dtype, labels.dtype
+        )
         same_shape("SoftmaxCrossEntropyWithLogits", logits, labels)
         return self.get_loss(self.softmax_cross_entropy(logits, labels)[0])
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import Parameter, Tensor, dtypes
@@ -102,11 +102,10 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
         if isinstance(scale_sense, Cell):
             self.loss_scaling_manager = scale_sense
             scale_sense = Tensor(scale_sense.get_loss_scale(), dtypes.float32)
-        check_type("TrainOneStepWithLossScaleCell", "scale_sense", scale_sense, "a Cell or a Tensor", Tensor)
-        if scale_sense.shape not in ((), (1,)):
-            raise SporaxValueError(
-                f"For 'TrainOneStepWithLossScaleCell', 'scale_sense' must have one element, but got {scale_sense.shape}."
-            )
+        For("TrainOneStepWithLossScaleCell").typed("scale_sense", scale_sense, "a Cell or a Tensor", Tensor)
+        For("TrainOneStepWithLossScaleCell").refuse(
+            scale_sense.shape not in ((), (1,)), "'scale_sense' must have one element", scale_sense.shape
+        )
         self.scale_sense = Parameter(scale_sense, name="scale_sense")
         self.gpu_target = False
         self.base = Tensor(1, dtypes.float32)
@@ -179,7 +178,7 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
         Raises:
             SporaxTypeError: `sens` is not a Tensor.
         """
-        check_type("TrainOneStepWithLossScaleCell", "sens", sens, "a Tensor", Tensor)
+        For("TrainOneStepWithLossScaleCell").typed("sens", sens, "a Tensor", Tensor)
         self.scale_sense.set_data(sens)
 
     def _update(self, overflow: Tensor, grads: tuple[Tensor, ...]) -> None:

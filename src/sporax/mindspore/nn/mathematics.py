@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, check_type
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import COOTensor, DType, Parameter, Tensor, dtypes
@@ -94,7 +94,7 @@ class Norm(Cell):
 
     def __init__(self, axis: int | tuple[int, ...] = (), keep_dims: bool = False) -> None:
         super().__init__()
-        self.axis = check_type("Norm", "axis", axis, "an int or a tuple", int | tuple | list)
+        self.axis = For("Norm").typed("axis", axis, "an int or a tuple", int | tuple | list)
         self.keep_dims = argument.boolean("Norm", "keep_dims", keep_dims)
 
     def construct(self, x: Tensor) -> Tensor:
@@ -152,8 +152,8 @@ class Unflatten(Cell):
 
     def __init__(self, axis: int, unflattened_size: tuple[int, ...] | list[int]) -> None:
         super().__init__()
-        self.axis = check_type("Unflatten", "axis", axis, "an int", int, takes_bool=False)
-        sizes = check_type("Unflatten", "unflattened_size", unflattened_size, "a tuple or list", tuple | list)
+        self.axis = For("Unflatten").typed("axis", axis, "an int", int, takes_bool=False)
+        sizes = For("Unflatten").typed("unflattened_size", unflattened_size, "a tuple or list", tuple | list)
         self.unflattened_size = tuple(sizes)
 
     def construct(self, input: Tensor) -> Tensor:
@@ -227,7 +227,7 @@ class ReduceLogSumExp(Cell):
 
     def __init__(self, axis: int | tuple[int, ...] | list[int], keep_dims: bool = False) -> None:
         super().__init__()
-        check_type("ReduceLogSumExp", "axis", axis, "an int or a tuple", int | tuple | list, takes_bool=False)
+        For("ReduceLogSumExp").typed("axis", axis, "an int or a tuple", int | tuple | list, takes_bool=False)
         self.axis = tuple(axis) if isinstance(axis, list) else axis
         self.keep_dims = argument.boolean("ReduceLogSumExp", "keep_dims", keep_dims)
 
@@ -269,7 +269,7 @@ class Range(Layer):
     delta: float = setting(None, "step.", default=1, attribute=False)
 
     def _prepare(self, start: float, limit: float | None, delta: float) -> None:
-        SporaxValueError.raise_if(delta == 0, "Range", "delta", "not be 0", "0")
+        For("Range").refuse(delta == 0, "'delta' must not be 0", "0")
         numbers = np.arange(0, start, delta) if limit is None else np.arange(start, limit, delta)
         # MindSpore has no float64 here.
         self.numbers = Tensor(numbers, dtypes.float32 if numbers.dtype == np.float64 else dtypes.int32)
@@ -315,7 +315,7 @@ class Moments(Cell):
 
     def __init__(self, axis: int | tuple[int, ...] | None = None, keep_dims: bool | None = None) -> None:
         super().__init__()
-        check_type("Moments", "axis", axis, "an int or a tuple", int | tuple | None)
+        For("Moments").typed("axis", axis, "an int or a tuple", int | tuple | None)
         self.axis = () if axis is None else axis
         self.keep_dims = argument.boolean("Moments", "keep_dims", bool(keep_dims) if keep_dims is None else keep_dims)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, wrap
@@ -54,9 +54,8 @@ class LayerNorm(Cell):
         dtype: DType = dtypes.float32,
     ) -> None:
         super().__init__()
-        check_type("LayerNorm", "normalized_shape", normalized_shape, "a tuple or list", tuple | list)
-        if not normalized_shape:
-            raise SporaxValueError("For 'LayerNorm', 'normalized_shape' must not be empty.")
+        For("LayerNorm").typed("normalized_shape", normalized_shape, "a tuple or list", tuple | list)
+        For("LayerNorm").refuse(not normalized_shape, "'normalized_shape' must not be empty")
         self.normalized_shape = tuple(normalized_shape)
         self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), name="gamma")
         self.beta = Parameter(initializer(beta_init, self.normalized_shape, dtype), name="beta")
@@ -90,7 +89,7 @@ class RMSNorm(Cell):
     ) -> None:
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        check_type("RMSNorm", "normalized_shape", shape, "an int, tuple or list", tuple | list)
+        For("RMSNorm").typed("normalized_shape", shape, "an int, tuple or list", tuple | list)
         self.normalized_shape = tuple(argument.positive_int("RMSNorm", "normalized_shape", size) for size in shape)
         self.epsilon = argument.number("RMSNorm", "epsilon", epsilon)
         self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), name="gamma")
@@ -98,9 +97,7 @@ class RMSNorm(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape that ends with normalized_shape."""
         if x.shape[x.ndim - len(self.normalized_shape) :] != self.normalized_shape:
-            raise SporaxValueError(
-                f"For 'RMSNorm', the input must end with {self.normalized_shape}, but its shape is {x.shape}."
-            )
+            raise For("RMSNorm").error(f"the input must end with {self.normalized_shape}, but its shape is {x.shape}")
         (gamma,) = argument.cast_like(self, x, self.gamma)
         return ops.rms_norm(x, gamma, self.epsilon)[0]
 
@@ -127,9 +124,8 @@ class GroupNorm(Layer):
 
     def _prepare(self, gamma_init: Any, beta_init: Any, dtype: DType) -> None:
         if self.num_channels % self.num_groups:
-            raise SporaxValueError(
-                f"For 'GroupNorm', 'num_channels' must be a multiple of 'num_groups', but got {self.num_channels} and "
-                f"{self.num_groups}."
+            raise For("GroupNorm").error(
+                f"'num_channels' must be a multiple of 'num_groups', but got {self.num_channels} and {self.num_groups}"
             )
         # Parameters in any case: MindSpore's checkpoints have them also without `affine`.
         self.gamma = Parameter(
@@ -154,9 +150,7 @@ def normalize_groups(
     """
     check.floating(layer, x=x)
     if x.ndim < 2 or x.shape[1] != gamma.shape[0]:
-        raise SporaxValueError(
-            f"For '{layer}', the input must have {gamma.shape[0]} channels, but its shape is {x.shape}."
-        )
+        raise For(layer).error(f"the input must have {gamma.shape[0]} channels, but its shape is {x.shape}")
     # In float32 at least: the variance of float16 numbers loses too much.
     values = x.astype(jnp.promote_types(x.dtype, jnp.float32)).reshape(x.shape[0], groups, -1)
     normed, mean, variance = standardized(values, (-1,), epsilon)
@@ -170,10 +164,9 @@ def normalize_groups(
 
 def check_rank(layer: str, x: Tensor, ranks: tuple[int, ...]) -> None:
     """Raise SporaxValueError unless `x` has one of these numbers of dimensions."""
-    if x.ndim not in ranks:
-        raise SporaxValueError(
-            f"For '{layer}', the input must have {' or '.join(map(str, ranks))} dimensions, but got shape {x.shape}."
-        )
+    For(layer).refuse(
+        x.ndim not in ranks, f"the input must have {' or '.join(map(str, ranks))} dimensions, but got shape {x.shape}"
+    )
 
 
 def normalized_by_batch(
@@ -197,7 +190,7 @@ def normalized_by_batch(
 
 def _momentum(name: str, what: str, value: object) -> float:
     momentum = argument.number(name, what, value)
-    SporaxValueError.raise_if(not 0 <= momentum <= 1, name, "the 'momentum'", "be a number in range [0, 1]", value)
+    For(name).refuse(not 0 <= momentum <= 1, "the 'momentum' must be a number in range [0, 1]", value)
     return momentum
 
 

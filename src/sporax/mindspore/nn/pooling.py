@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common.tensor import Tensor
@@ -35,7 +35,7 @@ class _Windowed(Cell):
     def _take_window(self, kernel_size: Any, stride: Any, pad_mode: PadMode, padding: Any) -> None:
         name = type(self).__name__
         self._window, self._step = self._sizes("kernel_size", kernel_size), self._sizes("stride", stride)
-        check_type(name, "pad_mode", pad_mode, "a string", str)
+        For(name).typed("pad_mode", pad_mode, "a string", str)
         self._mode = argument.one_of(name, "pad_mode", pad_mode.lower(), ("same", "valid", "pad"))
         self._padding = argument.ints(name, "padding", padding, self.spatial, 0)
         self.kernel_size, self.stride, self.pad_mode = kernel_size, stride, self._mode.upper()
@@ -45,9 +45,7 @@ class _Windowed(Cell):
             )
         # A wider padding would give windows without a real cell.
         too_wide = [2 * pad > size for pad, size in zip(self._padding, self._window, strict=True)]
-        SporaxValueError.raise_if(
-            any(too_wide), name, "padding", f"be at most half of 'kernel_size' {self._window}", padding
-        )
+        For(name).refuse(any(too_wide), f"'padding' must be at most half of 'kernel_size' {self._window}", padding)
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         return argument.ints(type(self).__name__, what, value, self.spatial)
@@ -58,9 +56,8 @@ class _Windowed(Cell):
 
     def _check_rank(self, x: Tensor) -> None:
         if x.ndim not in (self.spatial + 1, self.spatial + 2):
-            raise SporaxValueError(
-                f"For '{type(self).__name__}', the input must have {self.spatial + 1} or {self.spatial + 2} dimensions, "
-                f"but got shape {x.shape}."
+            raise For(type(self).__name__).error(
+                f"the input must have {self.spatial + 1} or {self.spatial + 2} dimensions, but got shape {x.shape}"
             )
 
 
@@ -261,8 +258,7 @@ class _Adaptive(Cell):
         super().__init__()
         sizes = output_size if isinstance(output_size, tuple | list) else (output_size,) * self.spatial
         name = type(self).__name__
-        if len(sizes) != self.spatial:
-            raise SporaxValueError.must(name, "output_size", f"have {self.spatial} elements", output_size)
+        For(name).refuse(len(sizes) != self.spatial, f"'output_size' must have {self.spatial} elements", output_size)
         for size in sizes:
             if size is not None:
                 argument.positive_int(name, "output_size", size)
@@ -336,9 +332,7 @@ class _LPPool(Cell):
     def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None:
         super().__init__()
         name = type(self).__name__
-        SporaxValueError.raise_if(
-            argument.number(name, "norm_type", norm_type) == 0, name, "norm_type", "not be 0", norm_type
-        )
+        For(name).refuse(argument.number(name, "norm_type", norm_type) == 0, "'norm_type' must not be 0", norm_type)
         for what, value in (("kernel_size", kernel_size), ("stride", kernel_size if stride is None else stride)):
             argument.ints(name, what, value, self.spatial)
         self.norm_type, self.kernel_size, self.stride = norm_type, kernel_size, stride

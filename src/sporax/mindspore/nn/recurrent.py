@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import DType, Parameter, ParameterTuple, Tensor, dtypes
@@ -191,9 +191,7 @@ class _Recurrent(Layer):
     def _first_states(self, x: Tensor, hx: Any) -> tuple[Tensor, ...]:
         name, count = type(self).__name__, 2 if self.mode == "lstm" else 1
         if x.ndim != 3 or x.shape[-1] != self.input_size:
-            raise SporaxValueError(
-                f"For '{name}', the input must be (T, N, {self.input_size}), but its shape is {x.shape}."
-            )
+            raise For(name).error(f"the input must be (T, N, {self.input_size}), but its shape is {x.shape}")
         shape = (self.num_layers * self._directions, x.shape[1], self.hidden_size)
         if hx is None:
             return (ops.zeros(shape, x.dtype),) * count
@@ -203,7 +201,7 @@ class _Recurrent(Layer):
                 f"For '{name}', 'hx' must be {'a tuple of two Tensors' if count == 2 else 'a Tensor'}, but got {type(hx)}."
             )
         for state in states:
-            SporaxValueError.raise_if(state.shape != shape, name, "hx", f"have shape {shape}", state.shape)
+            For(name).refuse(state.shape != shape, f"'hx' must have shape {shape}", state.shape)
         return states
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.mindspore import context, nn, ops
 from sporax.mindspore._names.missing import missing_name
 from sporax.mindspore.common import Parameter, Tensor
@@ -105,9 +105,8 @@ class _MicroBatch(Cell):
         """
         for value in inputs:
             if value.shape[0] % self.micro_size:
-                raise SporaxValueError(
-                    f"For '_MicroBatch', dimension 0 of an input must be divisible by micro size {self.micro_size}, "
-                    f"but got {value.shape[0]}."
+                raise For("_MicroBatch").error(
+                    f"dimension 0 of an input must be divisible by micro size {self.micro_size}, but got {value.shape[0]}"
                 )
         sizes = [value.shape[0] // self.micro_size for value in inputs]
         return tuple(value[i * size : (i + 1) * size] for value, size in zip(inputs, sizes, strict=True))
@@ -156,7 +155,6 @@ class _TrainGradAccuWithLossScaleCell(TrainOneStepWithLossScaleCell):
         super().__init__(network, optimizer, scale_sense)
         allowed = (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL)
         if context.snapshot().parallel_mode not in allowed:
-            raise SporaxValueError(
-                f"For '_TrainGradAccuWithLossScaleCell', the parallel mode must be one of {allowed}, but got "
-                f"{context.snapshot().parallel_mode}."
+            raise For("_TrainGradAccuWithLossScaleCell").error(
+                f"the parallel mode must be one of {allowed}, but got {context.snapshot().parallel_mode}"
             )

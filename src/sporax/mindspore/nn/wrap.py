@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context, ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore._names.missing import missing_name
@@ -34,9 +34,8 @@ class WithLossCell(Cell):
     def __init__(self, backbone: Cell, loss_fn: Any) -> None:
         # The Cells inside keep the names of their Parameters.
         super().__init__(auto_prefix=False)
-        check_type("WithLossCell", "backbone", backbone, "a Cell", Cell)
-        if not callable(loss_fn):
-            raise SporaxTypeError(f"For 'WithLossCell', 'loss_fn' must be callable, but got {type(loss_fn).__name__}.")
+        For("WithLossCell").typed("backbone", backbone, "a Cell", Cell)
+        For("WithLossCell").refuse_type(not callable(loss_fn), "'loss_fn' must be callable", type(loss_fn).__name__)
         self._backbone = backbone
         self._loss_fn = loss_fn
 
@@ -63,7 +62,7 @@ class WithEvalCell(Cell):
         super().__init__(auto_prefix=False)
         self._network = network
         self._loss_fn = loss_fn
-        self.add_cast_fp32 = check_type("WithEvalCell", "add_cast_fp32", add_cast_fp32, "a bool", bool)
+        self.add_cast_fp32 = For("WithEvalCell").typed("add_cast_fp32", add_cast_fp32, "a bool", bool)
 
     def construct(self, data: Any, label: Any) -> tuple[Any, Any, Any]:
         """Loss, outputs and labels of one batch."""
@@ -138,7 +137,7 @@ class WithGradCell(Cell):
 
     def __init__(self, network: Cell, loss_fn: Any = None, sens: Any = None) -> None:
         super().__init__(auto_prefix=False)
-        check_type("WithGradCell", "network", network, "a Cell", Cell)
+        For("WithGradCell").typed("network", network, "a Cell", Cell)
         self.network, self.loss_fn = network, loss_fn
         self.network_with_loss = network if loss_fn is None else WithLossCell(network, loss_fn)
         self.weights = ParameterTuple(network.trainable_params())
@@ -175,8 +174,7 @@ class TrainOneStepCell(Cell):
 
     def __init__(self, network: Cell, optimizer: Cell, sens: float | None = None, return_grad: bool = False) -> None:
         super().__init__(auto_prefix=False)
-        if sens == 0:
-            raise SporaxValueError("For 'TrainOneStepCell', the input argument 'sens' can not be 0.")
+        For("TrainOneStepCell").refuse(sens == 0, "the input argument 'sens' can not be 0")
         if sens is not None and not math.isfinite(sens):
             raise SporaxValueError(f"For 'TrainOneStepCell', the input argument 'sens' must be finite, but got {sens}.")
         if not isinstance(return_grad, bool):
@@ -249,7 +247,7 @@ class ParameterUpdate(Cell):
 
     def __init__(self, param: Any) -> None:
         super().__init__(auto_prefix=False)
-        self._param = check_type("ParameterUpdate", "param", param, "a Parameter", Parameter)
+        self._param = For("ParameterUpdate").typed("param", param, "a Parameter", Parameter)
 
     def construct(self, x: Tensor) -> Tensor:
         """The new value."""
@@ -314,4 +312,4 @@ def _check_directions(name: str, value: object, count: int) -> None:
 
 
 def _check_function(name: str, fn: object) -> None:
-    SporaxTypeError.raise_if(not callable(fn), name, "fn", "be a function or a Cell", type(fn).__name__)
+    For(name).refuse_type(not callable(fn), "'fn' must be a function or a Cell", type(fn).__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.mint.nn._layer import FunctionLayer, layer
@@ -87,8 +87,7 @@ class Conv2d(_Convolution):
             return
         self.padding = argument.one_of(name, "padding", padding, ("same", "valid"))
         # With a larger stride the size does not stay.
-        if padding == "same" and max(self.stride) > 1:
-            raise SporaxValueError(f"For '{name}', padding 'same' needs 'stride' 1, but got {stride}.")
+        For(name).refuse(padding == "same" and max(self.stride) > 1, "padding 'same' needs 'stride' 1", stride)
 
     def construct(self, input: Tensor) -> Tensor:
         """`input`: (n, in_channels, …) or (in_channels, …)."""

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError
 from sporax.base.lazy_members import LazyMembers
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
@@ -293,8 +293,8 @@ class _Padding(_Around):
         sides = tuple(padding) if isinstance(padding, tuple | list) else (padding,) * count
         if any(isinstance(side, bool) or not isinstance(side, int) for side in sides):
             raise SporaxTypeError(f"For '{name}', 'padding' must be an int or {count} ints, but got {padding!r}.")
-        SporaxValueError.raise_if(len(sides) != count, name, "padding", f"be one int or {count}", padding)
-        SporaxValueError.raise_if(self.mode != "constant" and min(sides) < 0, name, "padding", "be >= 0", padding)
+        For(name).refuse(len(sides) != count, f"'padding' must be one int or {count}", padding)
+        For(name).refuse(self.mode != "constant" and min(sides) < 0, "'padding' must be >= 0", padding)
         return sides
 
     def construct(self, input: Tensor) -> Tensor:
@@ -314,7 +314,7 @@ class _ConstantPadding(_Padding):
 
     def __init__(self, padding: int | tuple[int, ...] | list[int], value: float) -> None:
         super().__init__(padding)
-        self.value = check_type(type(self).__name__, "value", value, "a number", int | float, takes_bool=False)
+        self.value = For(type(self).__name__).typed("value", value, "a number", int | float, takes_bool=False)
 
     def construct(self, input: Tensor) -> Tensor:
         return F.pad(input, self.padding, mode=self.mode, value=self.value)

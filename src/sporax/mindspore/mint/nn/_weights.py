@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
@@ -46,9 +46,8 @@ class LayerNorm(Cell):
     ) -> None:
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        check_type("LayerNorm", "normalized_shape", shape, "an int, tuple or list", tuple | list)
-        if not shape:
-            raise SporaxValueError("For 'LayerNorm', 'normalized_shape' must not be empty.")
+        For("LayerNorm").typed("normalized_shape", shape, "an int, tuple or list", tuple | list)
+        For("LayerNorm").refuse(not shape, "'normalized_shape' must not be empty")
         self.normalized_shape = tuple(argument.positive_int("LayerNorm", "normalized_shape", size) for size in shape)
         self.eps = argument.number("LayerNorm", "eps", eps)
         self.elementwise_affine = argument.boolean("LayerNorm", "elementwise_affine", elementwise_affine)
@@ -81,9 +80,8 @@ class GroupNorm(Layer):
 
     def _prepare(self, dtype: DType | None) -> None:
         if self.num_channels % self.num_groups:
-            raise SporaxValueError(
-                f"For 'GroupNorm', 'num_channels' must be a multiple of 'num_groups', but got {self.num_channels} and "
-                f"{self.num_groups}."
+            raise For("GroupNorm").error(
+                f"'num_channels' must be a multiple of 'num_groups', but got {self.num_channels} and {self.num_groups}"
             )
         self.weight = _filled("ones", (self.num_channels,), dtype, "weight", self.affine)
         self.bias = _filled("zeros", (self.num_channels,), dtype, "bias", self.affine)
@@ -215,7 +213,7 @@ class SyncBatchNorm(_BatchNorm):
         track_running_stats: bool = True, process_group: str | None = None, dtype: DType | None = None,
     ) -> None:  # fmt: skip
         super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
-        self.process_group = check_type("SyncBatchNorm", "process_group", process_group, "a name", str | None)
+        self.process_group = For("SyncBatchNorm").typed("process_group", process_group, "a name", str | None)
 
     def _normalize(self, input: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return normalized_by_batch(input, weight, bias, 1, self.eps, groups.find(self.process_group))
@@ -310,7 +308,7 @@ class Embedding(Cell):
     def _row(self, padding_idx: int | None) -> int | None:
         if padding_idx is None:
             return None
-        check_type("Embedding", "padding_idx", padding_idx, "an int", int, takes_bool=False)
+        For("Embedding").typed("padding_idx", padding_idx, "an int", int, takes_bool=False)
         if not -self.num_embeddings <= padding_idx < self.num_embeddings:
             raise SporaxValueError.must(
                 "Embedding", "padding_idx", f"be in [{-self.num_embeddings}, {self.num_embeddings})", padding_idx

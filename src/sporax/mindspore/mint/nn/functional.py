@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import Tensor, dtypes
@@ -119,8 +119,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     # The size is a shape, so the largest integer must be known.
     if num_classes == -1 and tensor.size:
         num_classes = int(check.known("one_hot", "tensor", tensor).max()) + 1
-    SporaxValueError.raise_if(
-        num_classes < 1, "one_hot", "num_classes", "be positive (or -1 where 'tensor' is not empty)", num_classes
+    For("one_hot").refuse(
+        num_classes < 1, "'num_classes' must be positive (or -1 where 'tensor' is not empty)", num_classes
     )
     return ops.one_hot(tensor, num_classes)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import DType, Tensor, dtypes
@@ -49,7 +49,7 @@ class Bijector(Cell):
         param: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        check_type(type(self).__name__, "name", name, "a str", str | None)
+        For(type(self).__name__).typed("name", name, "a str", str | None)
         self._name = type(self).__name__ if name is None else name
         self._dtype, self._is_constant_jacobian, self._is_injective = dtype, is_constant_jacobian, is_injective
         # `locals()` is a usual argument, which has `self` in it.
@@ -84,7 +84,7 @@ class Bijector(Cell):
         return parameter
 
     def _check_value_dtype(self, value: Any) -> Tensor:
-        check_type(self.name, "the value", value, "a Tensor", Tensor)
+        For(self.name).typed("the value", value, "a Tensor", Tensor)
         fits = value.dtype in dtypes.float_type if self.dtype is None else value.dtype == self.dtype
         if not fits:
             expected = "floating" if self.dtype is None else self.dtype
@@ -123,7 +123,7 @@ class Bijector(Cell):
         Raises:
             SporaxValueError: there is none of that name.
         """
-        SporaxValueError.raise_if(name not in _FUNCTIONS, self.name, "name", f"be one of {_FUNCTIONS}", name, show=repr)
+        For(self.name).refuse(name not in _FUNCTIONS, f"'name' must be one of {_FUNCTIONS}", name, show=repr)
         return getattr(self, name)(*args, **kwargs)
 
 
@@ -290,7 +290,7 @@ class Invert(Bijector):
     """
 
     def __init__(self, bijector: Bijector, name: str = "") -> None:
-        check_type("Invert", "bijector", bijector, "a Bijector", Bijector)
+        For("Invert").typed("bijector", bijector, "a Bijector", Bijector)
         constant, injective = bijector.is_constant_jacobian, bijector.is_injective
         super().__init__(constant, injective, name or f"Invert{bijector.name}", bijector.dtype, {})
         self._bijector = bijector

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
 from sporax.mindspore.nn.activation import get_activation
@@ -249,7 +249,7 @@ class WithBNNLossCell(Cell):
         for name, factor in (("dnn_factor", dnn_factor), ("bnn_factor", bnn_factor)):
             if isinstance(factor, bool) or not isinstance(factor, int | float):
                 raise SporaxTypeError(f"For 'WithBNNLossCell', '{name}' must be a number, but got {factor!r}.")
-            SporaxValueError.raise_if(factor < 0, "WithBNNLossCell", name, "not be negative", factor)
+            For("WithBNNLossCell").refuse(factor < 0, f"'{name}' must not be negative", factor)
         self._backbone, self._loss_fn = backbone, loss_fn
         self.dnn_factor, self.bnn_factor = dnn_factor, bnn_factor
 

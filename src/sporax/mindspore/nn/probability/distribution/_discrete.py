@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.nn.probability.bijector import parameter
@@ -110,7 +110,7 @@ class Categorical(_OfProbability):
     def _check_parameters(self, param: Mapping[str, Any]) -> None:
         if self._probs is None:
             return
-        SporaxValueError.raise_if(not self._probs.shape, self.name, "probs", "have at least one dimension", "none")
+        For(self.name).refuse(not self._probs.shape, "'probs' must have at least one dimension", "none")
         super()._check_parameters(param)
         if not isinstance(self._probs, Parameter):
             # Sums in float32 are not exact.
@@ -187,7 +187,7 @@ class Poisson(Distribution):
 
     def _check_parameters(self, param: Mapping[str, Any]) -> None:
         rate = param["rate"]
-        SporaxTypeError.raise_if(isinstance(rate, int | float), self.name, "rate", "not be a scalar", rate)
+        For(self.name).refuse_type(isinstance(rate, int | float), "'rate' must not be a scalar", rate)
 
     rate = parameter("_rate", "The expected number.")
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, seed as seeds, wrap
 from sporax.mindspore.common._random_streams import Generator
@@ -88,8 +88,8 @@ def noise(
 def _check_seed(name: str, seed: Any) -> None:
     if seed is None:
         return
-    check_type(name, "seed", seed, "an int", int, takes_bool=False)
-    SporaxValueError.raise_if(seed < 0, name, "seed", "be >= 0", seed)
+    For(name).typed("seed", seed, "an int", int, takes_bool=False)
+    For(name).refuse(seed < 0, "'seed' must be >= 0", seed)
 
 
 def _of_values(name: str, doc: str) -> Callable[..., Tensor]:
@@ -138,7 +138,7 @@ class Distribution(Cell):
 
     def __init__(self, seed: int | None, dtype: DType, name: str, param: Mapping[str, Any]) -> None:
         super().__init__()
-        check_type(type(self).__name__, "name", name, "a string", str)
+        For(type(self).__name__).typed("name", name, "a string", str)
         _check_seed(name, seed)
         allowed = dtypes.float_type if not self.is_discrete else dtypes.number_type
         SporaxTypeError.raise_unless_in(name, "dtype", dtype, allowed)
@@ -189,7 +189,7 @@ class Distribution(Cell):
         chosen = []
         for name, argument in zip(self.parameter_names, args, strict=True):
             value: Any = self._default(name) if argument is None else argument
-            check_type(self.name, name, value, "a Tensor, given here or when the distribution was made", Tensor)
+            For(self.name).typed(name, value, "a Tensor, given here or when the distribution was made", Tensor)
             # All in one dtype, so that formulas need no casts.
             chosen.append(ops.cast(value, self.parameter_type))
         if len(chosen) == 1:
@@ -199,7 +199,7 @@ class Distribution(Cell):
 
     def _check_value(self, value: Any, name: str) -> Tensor:
         """`value`, a Tensor, else SporaxTypeError."""
-        return check_type(self.name, name, value, "a Tensor", Tensor)
+        return For(self.name).typed(name, value, "a Tensor", Tensor)
 
     def _resolved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
         """Parameters of a call, by place or by name."""
@@ -266,7 +266,7 @@ class Distribution(Cell):
     def _pair(self, dist: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Parameters of this distribution, and of the other one."""
         kind = self.get_dist_type()
-        SporaxValueError.raise_if(dist != kind, self.name, "dist", f"be '{kind}'", dist, show=repr)
+        For(self.name).refuse(dist != kind, f"'dist' must be '{kind}'", dist, show=repr)
         names = self.parameter_names
         others = list(args[: len(names)])
         # Parameters of the other distribution come first.
@@ -284,7 +284,7 @@ class Distribution(Cell):
             SporaxTypeError: `shape` is no tuple.
         """
         draw = self._formula("draw")
-        check_type(self.name, "shape", shape, "a tuple", tuple)
+        For(self.name).typed("shape", shape, "a tuple", tuple)
         parameters = self._resolved(args, kwargs)
         return ops.cast(draw(shape + self._event_batch(parameters), *parameters), self.dtype)
 
@@ -331,8 +331,7 @@ def parameter_type(parameters: Mapping[str, Any], hint: DType) -> DType:
         SporaxTypeError: they do not agree.
     """
     kinds = {name: dtypes.to_dtype(value.dtype) for name, value in parameters.items() if hasattr(value, "dtype")}
-    if len(set(kinds.values())) > 1:
-        raise SporaxTypeError(f"For 'Distribution', the parameters must have the same dtype, but got {kinds}.")
+    For("Distribution").refuse_type(len(set(kinds.values())) > 1, "the parameters must have the same dtype", kinds)
     kind = next(iter(kinds.values()), hint)
     # MindSpore computes in float32 at most.
     return kind if kind in dtypes.float_type and kind != dtypes.float64 else dtypes.float32

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn.probability.bijector import Bijector, Exp, GumbelCDF, Invert, parameter
@@ -40,8 +40,7 @@ class TransformedDistribution(Distribution):
         name: str = "transformed_distribution",
     ) -> None:
         for what, value, kind in (("bijector", bijector, Bijector), ("distribution", distribution, Distribution)):
-            if not isinstance(value, kind):
-                raise SporaxTypeError(f"For '{name}', '{what}' must be a {kind.__name__}, but got {value!r}.")
+            For(name).refuse_type(not isinstance(value, kind), f"'{what}' must be a {kind.__name__}", value, show=repr)
         super().__init__(seed, distribution.dtype, name, {})
         self._bijector, self._distribution = bijector, distribution
         # Calls give the parameters of the input's distribution.
