@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.common import Parameter, Tensor, dtypes, wrap
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.train._checks import check_bool
 from sporax.mindspore.train._stored import StoredValues, check_can_be_read, stored_values
 from sporax.runtime.state import frames
 
@@ -102,16 +101,16 @@ def _update_param(param: Parameter, new_param: Parameter, strict_load: bool) -> 
 
 def _check_arguments(net: Any, parameter_dict: Any, strict_load: Any, remove_redundancy: Any) -> None:
     where = "load_param_into_net"
-    check_type(where, "net", net, "a Cell", Cell)
-    check_type(where, "parameter_dict", parameter_dict, "a dict", dict)
+    For(where).typed("net", net, "a Cell", Cell)
+    For(where).typed("parameter_dict", parameter_dict, "a dict", dict)
     for name, value in parameter_dict.items():
         if not isinstance(name, str) or not isinstance(value, Parameter | str):
             raise SporaxTypeError.must(
                 where, "parameter_dict", "map strings to Parameters", f"{type(name).__name__} -> {type(value).__name__}"
             )
-    check_bool(where, "strict_load", strict_load)
+    For(where).boolean("strict_load", strict_load)
     in_slices = any(stored_values(value) is not None for value in parameter_dict.values())
-    if check_bool(where, "remove_redundancy", remove_redundancy) and not in_slices:
+    if For(where).boolean("remove_redundancy", remove_redundancy) and not in_slices:
         raise SporaxTypeError(
             f"For '{where}', 'remove_redundancy' must be False unless 'parameter_dict' comes from files in slices, but got "
             "True for whole parameters."

@@ -1,4 +1,4 @@
-"""Checks of arguments, and of packages, that the training tools share."""
+"""Checks of arguments in the words of MindSpore's summaries, and of packages, that the training tools share."""
 
 from __future__ import annotations
 
@@ -6,41 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from sporax.base.errors import (
-    SporaxImportError,
-    SporaxNotADirectoryError,
-    SporaxTypeError,
-    SporaxValueError,
-    check_type,
-)
-
-
-def check_bool(where: str, what: str, value: Any) -> bool:
-    """`value`, a bool, else SporaxTypeError."""
-    return check_type(where, what, value, "a bool", bool)
-
-
-def check_integer(where: str, what: str, value: Any) -> int:
-    """`value`, a whole number and no bool, else SporaxTypeError."""
-    return check_type(where, what, value, "a whole number", int, takes_bool=False)
-
-
-def check_count(where: str, what: str, value: Any, *, minimum: int) -> int:
-    """`value`, a whole number of at least `minimum`, else SporaxTypeError or SporaxValueError."""
-    SporaxValueError.raise_if(check_integer(where, what, value) < minimum, where, what, f"be >= {minimum}", value)
-    return value
-
-
-def check_number(where: str, what: str, value: Any) -> float:
-    """`value`, a real number and no bool, else SporaxTypeError."""
-    return check_type(where, what, value, "a number", int | float, takes_bool=False)
-
-
-def check_text(where: str, what: str, value: Any, choices: tuple[str, ...] = ()) -> str:
-    """`value`, a string (else SporaxTypeError), and one of `choices` where there are any (else SporaxValueError)."""
-    check_type(where, what, value, "a string", str)
-    SporaxValueError.raise_if(choices and value not in choices, where, what, f"be one of {list(choices)}", f"'{value}'")
-    return value
+from sporax.base.errors import SporaxImportError, SporaxNotADirectoryError, SporaxTypeError, SporaxValueError
 
 
 def check_kind(what: object, value: object, *kinds: type) -> None:

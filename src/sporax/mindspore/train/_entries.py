@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, check_type
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.common._host_arrays import taken_over
 from sporax.mindspore.nn.cell import Cell
@@ -61,7 +61,7 @@ def appended(append_dict: dict[str, Any] | None) -> list[CheckpointEntry]:
     """
     if append_dict is None:
         return []
-    check_type("save_checkpoint", "append_dict", append_dict, "a dict", dict)
+    For("save_checkpoint").typed("append_dict", append_dict, "a dict", dict)
     entries = []
     for name, value in append_dict.items():
         if not isinstance(name, str) or not isinstance(value, int | float | str | Tensor):

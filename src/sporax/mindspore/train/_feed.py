@@ -17,20 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import (
-    SporaxNotImplementedError,
-    SporaxRuntimeError,
-    SporaxTypeError,
-    SporaxValueError,
-    check_type,
-)
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.ir.config import ParallelMode
 from sporax.mindspore.common._rank_parts import of_all_ranks
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.context import get_auto_parallel_context, snapshot, world_size
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.train._checks import check_count, check_integer, check_text
 
 # 64 MiB: a group must fit next to the model, also on small devices.
 _MAX_GROUP_BYTES = 64 << 20
@@ -241,10 +234,10 @@ def check_parts(network: Any, loss_fn: Any, optimizer: Any) -> None:
     Raises:
         SporaxTypeError: names the argument.
     """
-    check_type("Model", "network", network, "a Cell", Cell)
+    For("Model").typed("network", network, "a Cell", Cell)
     if loss_fn is not None and not callable(loss_fn):
         raise SporaxTypeError(f"For 'Model', 'loss_fn' must be a Cell or a function, but got {type(loss_fn).__name__}.")
-    check_type("Model", "optimizer", optimizer, "an Optimizer", Cell | None)
+    For("Model").typed("optimizer", optimizer, "an Optimizer", Cell | None)
 
 
 def check_parallel(where: str) -> None:
@@ -280,9 +273,8 @@ def check_options(options: dict[str, Any], boost_level: str) -> None:
         SporaxNotImplementedError: a boost level other than ``"O0"``.
     """
     for name in options:
-        if name not in _OPTIONS:
-            raise SporaxValueError(f"For 'Model', further options must be among {list(_OPTIONS)}, but got '{name}'.")
-    level = check_text("Model", "boost_level", options.get("acc_level", boost_level), ("O0", "O1", "O2"))
+        For("Model").refuse(name not in _OPTIONS, f"further options must be among {list(_OPTIONS)}, but got '{name}'")
+    level = For("Model").text("boost_level", options.get("acc_level", boost_level), ("O0", "O1", "O2"))
     if level != "O0":
         raise SporaxNotImplementedError.must(
             "Model", "boost_level", "be 'O0': speed-ups that change the training result are not offered", f"'{level}'"
@@ -298,12 +290,12 @@ def check_epochs(where: str, epoch: Any, initial_epoch: Any, sink_size: Any) -> 
     Raises:
         SporaxTypeError, SporaxValueError: names the number.
     """
-    check_integer(where, "sink_size", sink_size)
-    check_count(where, "epoch", epoch, minimum=1)
-    check_count(where, "initial_epoch", initial_epoch, minimum=0)
+    For(where).integer("sink_size", sink_size)
+    For(where).integer("epoch", epoch, 1)
+    For(where).integer("initial_epoch", initial_epoch, 0)
     if initial_epoch >= epoch:
         raise SporaxValueError.must(where, "epoch", "be greater than 'initial_epoch'", f"{epoch} and {initial_epoch}")
-    SporaxValueError.raise_if(sink_size < -1 or sink_size == 0, where, "sink_size", "be -1 or positive", sink_size)
+    For(where).refuse(sink_size < -1 or sink_size == 0, "'sink_size' must be -1 or positive", sink_size)
 
 
 def first_batch(where: str, dataset: Any, trains: bool = True) -> Batch:

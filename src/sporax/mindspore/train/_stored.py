@@ -34,7 +34,7 @@ import numpy as np
 from msgspec import Struct
 
 from sporax.base import MalformedError, atomic_write, decode
-from sporax.base.errors import SporaxError, SporaxNotImplementedError, SporaxValueError
+from sporax.base.errors import For, SporaxError, SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, no_init_parameters
 from sporax.mindspore.train import _ckpt_format
 from sporax.runtime.ranks import joint_arrays
@@ -447,9 +447,7 @@ def _layout(where: str, file: TensorFile) -> LayoutDocument:
     except (KeyError, MalformedError) as error:
         raise SporaxValueError(f"For '{where}', '{file.path}' does not say where its slices belong: {error}.") from None
     if document.sum and _summed(text.rpartition(_SUM)[0] + "}") != text:
-        raise SporaxValueError(
-            f"For '{where}', '{file.path}' is broken: what it says of its slices has another CRC-32."
-        )
+        raise For(where).error(f"'{file.path}' is broken: what it says of its slices has another CRC-32")
     return document
 
 

@@ -6,10 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.jit import jit
-from sporax.mindspore.train._checks import check_integer
 from sporax.mindspore.train._feed import Feed, check_dataset
 
 __all__ = ["data_sink"]
@@ -40,8 +39,8 @@ def data_sink(
         >>> for _ in range(100):
         ...     loss = step()
     """
-    SporaxTypeError.raise_if(not callable(fn), "data_sink", "fn", "be a function", type(fn).__name__)
-    if check_integer("data_sink", "sink_size", sink_size) <= 0:
+    For("data_sink").refuse_type(not callable(fn), "'fn' must be a function", type(fn).__name__)
+    if For("data_sink").integer("sink_size", sink_size) <= 0:
         raise SporaxValueError(f"For 'data_sink', 'sink_size' must be positive, but got {sink_size}.")
     if input_signature is not None and jit_config is None:
         raise SporaxValueError("For 'data_sink', 'input_signature' is for compiled functions; give 'jit_config' too.")

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.train._checks import check_bool, check_integer
 from sporax.mindspore.train._feed import Batch, Feed, check_dataset, groups
 from sporax.mindspore.train._loop import GroupedSteps
 
@@ -44,9 +43,9 @@ class DatasetHelper:
     """
 
     def __init__(self, dataset: Any, dataset_sink_mode: bool = True, sink_size: int = -1, epoch_num: int = 1) -> None:
-        self.is_sunk = check_bool("DatasetHelper", "dataset_sink_mode", dataset_sink_mode)
-        check_integer("DatasetHelper", "epoch_num", epoch_num)
-        if check_integer("DatasetHelper", "sink_size", sink_size) != -1 and sink_size < 1:
+        self.is_sunk = For("DatasetHelper").boolean("dataset_sink_mode", dataset_sink_mode)
+        For("DatasetHelper").integer("epoch_num", epoch_num)
+        if For("DatasetHelper").integer("sink_size", sink_size) != -1 and sink_size < 1:
             raise SporaxValueError(f"For 'DatasetHelper', 'sink_size' must be -1 or positive, but got {sink_size}.")
         size = check_dataset("DatasetHelper", dataset)
         self._dataset = dataset
@@ -76,9 +75,8 @@ class DatasetHelper:
             steps = GroupedSteps(network) if self._in_groups and isinstance(network, Cell) else None
             self._fed = _FedNetwork(network, self._feed, self._steps if self._in_groups else 1, steps)
         if self._network is not network:
-            raise SporaxValueError(
-                "For 'connect_network_with_dataset', the dataset is connected to another network already; use another "
-                "DatasetHelper."
+            raise For("connect_network_with_dataset").error(
+                "the dataset is connected to another network already; use another DatasetHelper"
             )
         return self._fed
 
@@ -156,10 +154,9 @@ def connect_network_with_dataset(network: Any, dataset_helper: DatasetHelper) ->
         ...     for inputs in helper:
         ...         loss = step(*inputs)
     """
-    check_type("connect_network_with_dataset", "dataset_helper", dataset_helper, "a DatasetHelper", DatasetHelper)
+    For("connect_network_with_dataset").typed("dataset_helper", dataset_helper, "a DatasetHelper", DatasetHelper)
     if not dataset_helper.is_sunk:
-        raise SporaxRuntimeError(
-            "For 'connect_network_with_dataset', the DatasetHelper must be in sink mode; without it, call the network with "
-            "the batches."
+        raise For("connect_network_with_dataset").state_error(
+            "the DatasetHelper must be in sink mode; without it, call the network with the batches"
         )
     return dataset_helper.connected(network)

@@ -30,12 +30,12 @@ from jax import export as jax_export
 
 from sporax.base import atomic_write
 from sporax.base.errors import (
+    For,
     SporaxImportError,
     SporaxNotImplementedError,
     SporaxRuntimeError,
     SporaxTypeError,
     SporaxValueError,
-    check_type,
 )
 from sporax.mindspore import context, log
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -70,7 +70,7 @@ def export(net: Cell, *inputs: Any, file_name: str, file_format: str, **kwargs: 
         SporaxImportError: the extra ``export`` is not installed.
         SporaxRuntimeError: the network writes Parameters or draws random numbers, or the parallel mode shards it.
     """
-    check_type("export", "net", net, "a Cell", Cell)
+    For("export").typed("net", net, "a Cell", Cell)
     if not isinstance(file_name, str) or not file_name:
         raise SporaxTypeError(f"For 'export', 'file_name' must be a str that is not empty, but got {file_name!r}.")
     if file_format != "MINDIR":
@@ -85,8 +85,7 @@ def export(net: Cell, *inputs: Any, file_name: str, file_format: str, **kwargs: 
             f"'{context.get_auto_parallel_context('parallel_mode')}'. Call reset_auto_parallel_context() first."
         )
     wrong = next((value for value in inputs if not isinstance(value, Tensor)), None)
-    if wrong is not None:
-        raise SporaxTypeError(f"For 'export', inputs must be Tensors, but got {type(wrong).__name__}.")
+    For("export").refuse_type(wrong is not None, "inputs must be Tensors", type(wrong).__name__)
     # Before the network is traced, which may take long.
     _need_flatbuffers("export")
     _write(Path(file_name if file_name.endswith(_SUFFIX) else file_name + _SUFFIX), net, inputs)
@@ -111,9 +110,8 @@ def _write(path: Path, net: Cell, inputs: tuple[Tensor, ...]) -> None:
         # A write would be lost in the file, so it is an error rather than a surprise.
         if updates:
             names = sorted(getattr(variable, "name", "") or "a random stream" for variable in updates)
-            raise SporaxRuntimeError(
-                f"For 'export', the network must not write what it holds, but it writes {names}. Call "
-                "net.set_train(False) first."
+            raise For("export").state_error(
+                f"the network must not write what it holds, but it writes {names}. Call net.set_train(False) first"
             )
         flat: list[jax.Array] = []
         structure[:] = [flattened(outputs, flat)]
@@ -165,7 +163,7 @@ def load(file_name: str, **kwargs: Any) -> Graph:
     """
     if kwargs:
         raise SporaxNotImplementedError(f"For 'load', the argument {next(iter(kwargs))!r} is not offered.")
-    SporaxTypeError.raise_if(not isinstance(file_name, str), "load", "file_name", "be a str", file_name, show=repr)
+    For("load").refuse_type(not isinstance(file_name, str), "'file_name' must be a str", file_name, show=repr)
     path = Path(file_name)
     # The suffix is checked first: the content of other files would give a less clear error.
     if path.suffix != _SUFFIX or not path.is_file():

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.normalization import BatchNorm3d
-from sporax.mindspore.train._checks import check_bool
 from sporax.mindspore.train.serialization import load_checkpoint, load_param_into_net
 
 __all__ = ["load_torch_weights", "torch_names"]
@@ -74,7 +73,7 @@ def load_torch_weights(
         SporaxRuntimeError: a shape or dtype differs, or names are left over and `strict` is set; nothing was loaded.
         SporaxValueError: the file does not exist or is broken.
     """
-    check_bool("load_torch_weights", "strict", strict)
+    For("load_torch_weights").boolean("strict", strict)
     rename = _renaming(torch_names(net) if name_map is None else name_map)
     names = {parameter.name for parameter in net.get_parameters()}
     values = {
@@ -94,10 +93,9 @@ def load_torch_weights(
     missing = sorted(names - renamed.keys())
     # Nothing is loaded before all names are known to fit.
     if strict and (missing or unused):
-        raise SporaxRuntimeError(
-            f"For 'load_torch_weights', the names in '{file_name}' must fit the network, but the network's {missing} are "
-            f"not there and the file's {sorted(unused)} are not in the network. Give a 'name_map', or strict=False. "
-            "Nothing was loaded."
+        raise For("load_torch_weights").state_error(
+            f"the names in '{file_name}' must fit the network, but the network's {missing} are not there and the "
+            f"file's {sorted(unused)} are not in the network. Give a 'name_map', or strict=False. Nothing was loaded"
         )
     not_loaded, _ = load_param_into_net(net, renamed, strict_load=False)
     return not_loaded, unused

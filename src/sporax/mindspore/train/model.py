@@ -10,7 +10,7 @@ import contextlib
 from functools import partial
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore.amp import build_train_network
 from sporax.mindspore.common.tensor import Tensor
@@ -21,7 +21,6 @@ from sporax.mindspore.context import (
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.wrap import WithEvalCell, WithLossCell
 from sporax.mindspore.parallel.auto_parallel import AutoParallel
-from sporax.mindspore.train._checks import check_bool, check_count, check_text
 from sporax.mindspore.train._feed import (
     check_dataset,
     check_epochs,
@@ -92,7 +91,7 @@ class Model:
         self._check_parallel("Model")
         self._loss_fn = loss_fn
         self._optimizer = optimizer
-        self._amp_level = check_text("Model", "amp_level", amp_level, ("O0", "O1", "O2", "O3", "auto"))
+        self._amp_level = For("Model").text("amp_level", amp_level, ("O0", "O1", "O2", "O3", "auto"))
         self._loss_scale_manager = options.get("loss_scale_manager")
         self._train_network = self._make_train_network(options)
         self._steps = GroupedSteps(self._train_network)
@@ -216,14 +215,14 @@ class Model:
         Raises:
             SporaxTypeError, SporaxValueError: as in `train`; or there is no metric to evaluate.
         """
-        check_bool("Model.fit", "valid_dataset_sink_mode", valid_dataset_sink_mode)
+        For("Model.fit").boolean("valid_dataset_sink_mode", valid_dataset_sink_mode)
         # bool is an int in Python.
         if not isinstance(valid_frequency, int | list) or isinstance(valid_frequency, bool):
             raise SporaxTypeError.must(
                 "Model.fit", "valid_frequency", "be a whole number or a list", type(valid_frequency).__name__
             )
         if isinstance(valid_frequency, int):
-            check_count("Model.fit", "valid_frequency", valid_frequency, minimum=1)
+            For("Model.fit").integer("valid_frequency", valid_frequency, 1)
         if valid_dataset is not None:
             check_dataset("Model.fit", valid_dataset)
             self._check_metrics("Model.fit")
@@ -244,12 +243,11 @@ class Model:
         valid: tuple[Any, Any] | None = None,
         resume: bool = False,
     ) -> None:
-        check_bool(where, "dataset_sink_mode", sink_mode)
+        For(where).boolean("dataset_sink_mode", sink_mode)
         check_epochs(where, epoch, initial_epoch, sink_size)
         self._check_parallel(where)
         num_batches = check_dataset(where, dataset)
-        if num_batches == 0:
-            raise SporaxValueError(f"For '{where}', the dataset must not be empty, but it has no batch.")
+        For(where).refuse(num_batches == 0, "the dataset must not be empty, but it has no batch")
         # In sink mode the host does not see each step, so it cannot follow the scale.
         requested = [*([] if sink_mode else self._scale_follower()), *as_callbacks(callbacks)]
         steps = num_batches if sink_size == -1 else sink_size
@@ -345,7 +343,7 @@ class Model:
         Raises:
             SporaxValueError: the model has no metrics.
         """
-        check_bool("Model.eval", "dataset_sink_mode", dataset_sink_mode)
+        For("Model.eval").boolean("dataset_sink_mode", dataset_sink_mode)
         self._check_parallel("Model.eval")
         self._check_metrics("Model.eval")
         num_batches = check_dataset("Model.eval", valid_dataset)
@@ -402,9 +400,8 @@ class Model:
                 metric.update(*outputs)
             return
         if len(outputs) <= max(self._eval_indexes):
-            raise SporaxValueError(
-                f"For 'Model.eval', 'eval_indexes' is {self._eval_indexes}, but the evaluation network has only "
-                f"{len(outputs)} outputs."
+            raise For("Model.eval").error(
+                f"'eval_indexes' is {self._eval_indexes}, but the evaluation network has only {len(outputs)} outputs"
             )
         loss, prediction, label = (outputs[index] for index in self._eval_indexes)
         for metric in self._metric_fns.values():
@@ -431,7 +428,7 @@ class Model:
                 raise SporaxValueError(f"For 'Model.predict', inputs must not be empty, but got shape {value.shape}.")
             # None stands for an input that is left out.
             kinds = (Tensor, int, float, str, tuple, list, dict, type(None))
-            check_type("Model.predict", "the inputs", value, "Tensors, numbers or strings", kinds)
+            For("Model.predict").typed("the inputs", value, "Tensors, numbers or strings", kinds)
         if self._network.training:
             self._network.set_train(False)
         return self._network(*predict_data)
@@ -457,7 +454,7 @@ class Model:
             SporaxValueError: no dataset.
             SporaxRuntimeError: not in GRAPH_MODE, or `valid_dataset` without metrics.
         """
-        check_bool("Model.build", "sink_mode", sink_mode)
+        For("Model.build").boolean("sink_mode", sink_mode)
         check_epochs("Model.build", epoch, 0, sink_size)
         self._check_parallel("Model.build")
         if train_dataset is None and valid_dataset is None:
@@ -494,7 +491,7 @@ class Model:
         where = "Model.infer_train_layout"
         with self._parallel_settings():
             check_sharding_mode(where)
-            if not check_bool(where, "dataset_sink_mode", dataset_sink_mode):
+            if not For(where).boolean("dataset_sink_mode", dataset_sink_mode):
                 raise SporaxValueError(f"For '{where}', 'dataset_sink_mode' must be True, but got False.")
             check_epochs(where, 1, 0, sink_size)
             batch = first_batch(where, train_dataset)
@@ -517,7 +514,7 @@ class Model:
         Raises:
             SporaxRuntimeError: not in semi_auto_parallel or auto_parallel mode.
         """
-        check_bool("Model.infer_predict_layout", "skip_backend_compile", skip_backend_compile)
+        For("Model.infer_predict_layout").boolean("skip_backend_compile", skip_backend_compile)
         with self._parallel_settings():
             check_sharding_mode("Model.infer_predict_layout")
             self._network.set_train(False)
@@ -525,8 +522,7 @@ class Model:
             return self._network.parameter_layout_dict
 
     def _check_metrics(self, where: str) -> None:
-        if not self._metric_fns:
-            raise SporaxValueError(f"For '{where}', the model must have 'metrics' to evaluate, but it has none.")
+        For(where).refuse(not self._metric_fns, "the model must have 'metrics' to evaluate, but it has none")
 
 
 class _ScaleFollower(Callback):

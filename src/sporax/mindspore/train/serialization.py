@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.common.dtype import all_types, narrow_types
@@ -32,7 +32,6 @@ from sporax.mindspore.train._apply import (
     _update_param as _update_param,  # programs load single Parameters with it
     load_param_into_net as load_param_into_net,
 )
-from sporax.mindspore.train._checks import check_bool
 from sporax.mindspore.train._entries import Choice, appended, chosen_values, host_values, merged, to_parameter, writer
 from sporax.mindspore.train._stored import (
     StoredValues,
@@ -128,7 +127,7 @@ def save_checkpoint(
     # All arguments are checked before the first byte is written.
     _refuse_encryption("save_checkpoint", "enc_key", enc_key, enc_mode)
     for name, value in (("integrated_save", integrated_save), ("crc_check", crc_check)):
-        check_bool("save_checkpoint", name, value)
+        For("save_checkpoint").boolean(name, value)
     check_async("save_checkpoint", async_save)
     path = _target(ckpt_file_name, format)
     once, mark = _options(kwargs)
@@ -218,8 +217,8 @@ def _check_directory(path: Path) -> None:
 
 def _target(name: Any, format: Any) -> Path:
     """The file to write; its suffix is that of the format."""
-    SporaxValueError.raise_unless_in("save_checkpoint", "format", format, FORMATS)
-    check_type("save_checkpoint", "ckpt_file_name", name, "a string", str)
+    For("save_checkpoint").one_of("format", format, FORMATS)
+    For("save_checkpoint").typed("ckpt_file_name", name, "a string", str)
     # Links are followed, so that the file replaces their target and not the link.
     path = Path(os.path.realpath(name))
     if path.is_dir():
@@ -233,10 +232,8 @@ def _options(options: dict[str, Any]) -> tuple[bool, str]:
     """``remove_redundancy``, and the mark that `ModelCheckpoint` gives all files of one save."""
     # Options that no code reads would hide a spelling mistake.
     once, mark = options.pop("remove_redundancy", None), options.pop("_mark", "")
-    SporaxValueError.raise_if(
-        options, "save_checkpoint", "further options", "be among ['remove_redundancy']", sorted(options)
-    )
-    return once is not None and check_bool("save_checkpoint", "remove_redundancy", once), mark
+    For("save_checkpoint").refuse(options, "further options must be among ['remove_redundancy']", sorted(options))
+    return once is not None and For("save_checkpoint").boolean("remove_redundancy", once), mark
 
 
 def check_async(where: str, async_save: Any) -> bool | str:
@@ -245,7 +242,7 @@ def check_async(where: str, async_save: Any) -> bool | str:
     Raises:
         SporaxTypeError, SporaxValueError: it is not.
     """
-    check_type(where, "async_save", async_save, "a bool or str", bool | str)
+    For(where).typed("async_save", async_save, "a bool or str", bool | str)
     if isinstance(async_save, str) and async_save not in ("thread", "process"):
         raise SporaxValueError(f"For '{where}', 'async_save' must be 'thread' or 'process', but got '{async_save}'.")
     return async_save
@@ -296,7 +293,7 @@ def load_checkpoint(
     """
     SESSION.looked_for_checkpoint = True
     _refuse_encryption("load_checkpoint", "dec_key", dec_key, dec_mode)
-    check_bool("load_checkpoint", "crc_check", crc_check)
+    For("load_checkpoint").boolean("crc_check", crc_check)
     keep = name_filter(specify_prefix, filter_prefix, choice_func)
     path, kind = _source(ckpt_file_name, format)
     source = _slice_source(path, crc_check)
@@ -392,19 +389,17 @@ def load_checkpoint_async(**settings: Any) -> ParamDictFuture:
 
 
 def _source(name: Any, format: Any) -> tuple[Any, str]:
-    SporaxValueError.raise_unless_in("load_checkpoint", "format", format, FORMATS)
+    For("load_checkpoint").one_of("format", format, FORMATS)
     if isinstance(name, BytesIO):
-        if format == "ckpt":
-            raise SporaxTypeError("For 'load_checkpoint', a BytesIO must hold format 'safetensors', but got 'ckpt'.")
+        For("load_checkpoint").refuse_type(format == "ckpt", "a BytesIO must hold format 'safetensors', but got 'ckpt'")
         return name, format
-    check_type("load_checkpoint", "ckpt_file_name", name, "a string", str)
+    For("load_checkpoint").typed("ckpt_file_name", name, "a string", str)
     if name.endswith(".safetensors"):
         format = "safetensors"
     # The name says it, too; MindSpore wants the argument.
     if not name.endswith(f".{format}"):
         raise SporaxValueError(f"For 'load_checkpoint', the file must end in '.{format}', but got '{name}'.")
-    if not os.path.isfile(name):
-        raise SporaxValueError(f"For 'load_checkpoint', the file '{os.path.realpath(name)}' does not exist.")
+    For("load_checkpoint").refuse(not os.path.isfile(name), f"the file '{os.path.realpath(name)}' does not exist")
     return Path(os.path.realpath(name)), format
 
 
@@ -461,7 +456,7 @@ def _prefixes(what: str, value: Any) -> tuple[str, ...] | None:
     if not isinstance(prefixes, list | tuple) or not all(isinstance(prefix, str) for prefix in prefixes):
         raise SporaxTypeError.must("load_checkpoint", what, "be a string or a list of strings", repr(value))
     # Every name begins with "".
-    SporaxValueError.raise_if(not prefixes or "" in prefixes, "load_checkpoint", what, "not be empty", value, show=repr)
+    For("load_checkpoint").refuse(not prefixes or "" in prefixes, f"'{what}' must not be empty", value, show=repr)
     return tuple(prefixes)
 
 
@@ -533,8 +528,7 @@ def _convert(
 ) -> None:
     if name_map is not None and not isinstance(name_map, Mapping):
         raise SporaxValueError(f"For '{where}', 'name_map' must be a dict, but got {type(name_map).__name__}.")
-    if save_path and Path(save_path).suffix:
-        raise SporaxValueError(f"For '{where}', 'save_path' must be a directory, but got '{save_path}'.")
+    For(where).refuse(save_path and Path(save_path).suffix, f"'save_path' must be a directory, but got '{save_path}'")
     root = Path(source)
     for path in _files_to_convert(where, root, old, regex):
         parameters = load_checkpoint(str(path), format=old)
@@ -549,14 +543,11 @@ def _convert(
 def _files_to_convert(where: str, root: Path, suffix: str, regex: str | None) -> list[Path]:
     if root.is_file():
         if root.suffix != f".{suffix}" or (regex and not re.search(regex, str(root))):
-            raise SporaxValueError(
-                f"For '{where}', the file must be a .{suffix} file that fits {regex!r}, got '{root}'."
-            )
+            raise For(where).error(f"the file must be a .{suffix} file that fits {regex!r}, got '{root}'")
         return [root]
-    SporaxValueError.raise_if(not root.is_dir(), where, "file_path", "be a file or a directory", f"'{root}'")
+    For(where).refuse(not root.is_dir(), "'file_path' must be a file or a directory", f"'{root}'")
     ranks = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and entry.name.startswith("rank")]
-    if not ranks:
-        raise SporaxValueError(f"For '{where}', '{root}' must hold directories called rank…, but there are none.")
+    For(where).refuse(not ranks, f"'{root}' must hold directories called rank…, but there are none")
     return [
         path for rank in ranks for path in sorted(rank.glob(f"*.{suffix}")) if not regex or re.search(regex, path.name)
     ]

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore import context, log
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.tensor import Tensor
@@ -105,7 +105,7 @@ class SummaryRecord:
         Raises:
             SporaxValueError: neither ``"train"`` nor ``"eval"``.
         """
-        SporaxValueError.raise_unless_in("SummaryRecord.set_mode", "mode", mode, ("train", "eval"))
+        For("SummaryRecord.set_mode").one_of("mode", mode, ("train", "eval"))
         self._mode = mode
 
     def add_value(self, plugin: str, name: str, value: Any) -> None:
@@ -124,10 +124,10 @@ class SummaryRecord:
         """
         if plugin in _OF_MINDINSIGHT:
             raise SporaxNotImplementedError(f"For 'SummaryRecord.add_value', '{plugin}' is MindInsight's; not offered.")
-        SporaxValueError.raise_unless_in("SummaryRecord.add_value", "plugin", plugin, _PLUGINS)
+        For("SummaryRecord.add_value").one_of("plugin", plugin, _PLUGINS)
         if not isinstance(name, str) or not name:
             raise SporaxValueError.must("SummaryRecord.add_value", "name", "be a string, not empty", repr(name))
-        check_type("SummaryRecord.add_value", "value", value, "a Tensor", Tensor)
+        For("SummaryRecord.add_value").typed("value", value, "a Tensor", Tensor)
         if plugin == "scalar" and value.size != 1:
             raise SporaxValueError.must("SummaryRecord.add_value", "value", "have one element", f"shape {value.shape}")
         # Copied to the host now: the Tensor may change before `record`.

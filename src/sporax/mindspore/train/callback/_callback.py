@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any, Self
 
-from sporax.base.errors import SporaxAttributeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxAttributeError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 
 _EVENTS = ("begin", "epoch_begin", "epoch_end", "step_begin", "step_end", "end")
@@ -179,7 +179,7 @@ class RunContext:
     """
 
     def __init__(self, original_args: dict[str, Any]) -> None:
-        self._original_args = check_type("RunContext", "original_args", original_args, "a dict", dict)
+        self._original_args = For("RunContext").typed("original_args", original_args, "a dict", dict)
         self._stop_requested = False
 
     def original_args(self) -> Any:
@@ -210,7 +210,7 @@ def as_callbacks(callbacks: Any) -> list[Callback]:
     # A single callback may be given without a list.
     items = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
     for callback in items:
-        check_type("Model", "callbacks", callback, "a Callback or a list of Callbacks", Callback)
+        For("Model").typed("callbacks", callback, "a Callback or a list of Callbacks", Callback)
     return items
 
 

@@ -16,13 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
-from sporax.mindspore.train._checks import check_bool, check_count, check_text
 from sporax.mindspore.train._entries import writer
 from sporax.mindspore.train.callback._callback import Callback, RunContext
 from sporax.mindspore.train.callback._resuming import POSITION, newest_common_file, own_prefix, position, resume_from
@@ -76,15 +75,15 @@ class CheckpointConfig:
         for name in _POLICY:
             if getattr(self, name) is not None:
                 # None counts like 0: the rule is off.
-                check_count("CheckpointConfig", name, getattr(self, name), minimum=0)
+                For("CheckpointConfig").integer(name, getattr(self, name), 0)
         if not any(getattr(self, name) for name in _POLICY):
             raise SporaxValueError(f"For 'CheckpointConfig', one of {list(_POLICY)} must be positive, but none is.")
-        check_type("CheckpointConfig", "saved_network", self.saved_network, "a Cell", Cell | None)
+        For("CheckpointConfig").typed("saved_network", self.saved_network, "a Cell", Cell | None)
         for name in ("integrated_save", "exception_save", "crc_check", "remove_redundancy"):
-            check_bool("CheckpointConfig", name, getattr(self, name))
+            For("CheckpointConfig").boolean(name, getattr(self, name))
         check_async("CheckpointConfig", self.async_save)
-        check_text("CheckpointConfig", "when_busy", self.when_busy, ("wait", "skip"))
-        SporaxValueError.raise_unless_in("CheckpointConfig", "format", self.format, FORMATS)
+        For("CheckpointConfig").text("when_busy", self.when_busy, ("wait", "skip"))
+        For("CheckpointConfig").one_of("format", self.format, FORMATS)
         _refuse("enc_key", self.enc_key)
         _check_append_info(self.append_info)
         self._resolve()
@@ -122,15 +121,14 @@ def _refuse(name: str, value: Any) -> None:
 def _check_append_info(info: Any) -> None:
     if info is None:
         return
-    check_type("CheckpointConfig", "append_info", info, "a list", list)
+    For("CheckpointConfig").typed("append_info", info, "a list", list)
     for item in info:
         if isinstance(item, str) and item not in COUNTERS:
             raise SporaxValueError(f"For 'CheckpointConfig', 'append_info' may name {COUNTERS}, but got '{item}'.")
         if not isinstance(item, str | dict):
             raise SporaxTypeError.must("CheckpointConfig", "append_info", "hold strings or a dict", type(item).__name__)
     tables = [item for item in info if isinstance(item, dict)]
-    if len(tables) > 1:
-        raise SporaxTypeError(f"For 'CheckpointConfig', 'append_info' may hold one dict, but got {len(tables)}.")
+    For("CheckpointConfig").refuse_type(len(tables) > 1, "'append_info' may hold one dict", len(tables))
     for name, value in (tables[0] if tables else {}).items():
         if not isinstance(name, str) or not isinstance(value, int | float | str | Tensor):
             raise SporaxTypeError(
@@ -170,7 +168,7 @@ class ModelCheckpoint(Callback):
             raise SporaxTypeError(
                 f"For 'ModelCheckpoint', 'directory' must be a string or a function, but got {type(directory).__name__}."
             )
-        check_type("ModelCheckpoint", "config", config, "a CheckpointConfig", CheckpointConfig | None)
+        For("ModelCheckpoint").typed("config", config, "a CheckpointConfig", CheckpointConfig | None)
         self._config = config or CheckpointConfig()
         self._name_prefix, self._name_directory = prefix, directory
         self._directory = Path.cwd()
@@ -365,9 +363,7 @@ def save_on_exception(callbacks: Sequence[Callback], facts: Any) -> Iterator[Non
 
 def _check_prefix(prefix: Any) -> str:
     if not isinstance(prefix, str) or "/" in prefix:
-        raise SporaxValueError(
-            f"For 'ModelCheckpoint', 'prefix' must be (or give) a string without '/', got {prefix!r}."
-        )
+        raise For("ModelCheckpoint").error(f"'prefix' must be (or give) a string without '/', got {prefix!r}")
     return prefix
 
 

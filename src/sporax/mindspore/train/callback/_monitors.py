@@ -20,10 +20,9 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.mindspore.common.tensor import Tensor
-from sporax.mindspore.train._checks import check_bool, check_count
 from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
 from sporax.runtime.session import SESSION
@@ -156,7 +155,7 @@ class LossMonitor(Callback):
     hears_evaluation_in_fit = False
 
     def __init__(self, per_print_times: int = 1) -> None:
-        check_count("LossMonitor", "per_print_times", per_print_times, minimum=0)
+        For("LossMonitor").integer("per_print_times", per_print_times, 0)
         self._per_print_times = per_print_times
         self._last_print_step = math.inf  # before the first step
 
@@ -171,9 +170,8 @@ class LossMonitor(Callback):
         epoch, step_in_epoch = facts.get("cur_epoch_num", 1), (step - 1) % facts.batch_num + 1
         # MindSpore ends training here, too.
         if isinstance(loss, float) and not math.isfinite(loss):
-            raise SporaxValueError(
-                f"For 'LossMonitor', the loss must be finite, but got {loss} in epoch {epoch}, step {step_in_epoch}; "
-                "training cannot go on."
+            raise For("LossMonitor").error(
+                f"the loss must be finite, but got {loss} in epoch {epoch}, step {step_in_epoch}; training cannot go on"
             )
         if self._per_print_times and step - self._last_print_step >= self._per_print_times:
             self._last_print_step = step
@@ -211,9 +209,9 @@ class TimeMonitor(Callback):
 
     def __init__(self, data_size: int | None = None, data_time: bool = False) -> None:
         if data_size is not None:
-            check_count("TimeMonitor", "data_size", data_size, minimum=1)
+            For("TimeMonitor").integer("data_size", data_size, 1)
         self.data_size = data_size
-        self.data_time = check_bool("TimeMonitor", "data_time", data_time)
+        self.data_time = For("TimeMonitor").boolean("data_time", data_time)
         # An evaluation in `Model.fit` is inside a training epoch, so each mode has a clock.
         self._clocks: dict[str, _Clock] = {}
         self._count = FigureCount()

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore.common import Parameter, Tensor
-from sporax.mindspore.train._checks import check_bool, check_count, check_number, check_text
 from sporax.mindspore.train._ranks import mean_over_ranks
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
 
@@ -32,10 +31,10 @@ class _Watch(Callback):
 
     def __init__(self, monitor: Any, mode: Any, min_delta: Any) -> None:
         owner = type(self).__name__
-        self.monitor = check_text(owner, "monitor", monitor)
-        self.mode = check_text(owner, "mode", mode, ("auto", "min", "max"))
+        self.monitor = For(owner).text("monitor", monitor)
+        self.mode = For(owner).text("mode", mode, ("auto", "min", "max"))
         # MindSpore takes the absolute value.
-        self.min_delta = abs(check_number(owner, "min_delta", min_delta))
+        self.min_delta = abs(For(owner).number("min_delta", min_delta))
         # With a sign one comparison serves both directions.
         self._sign = 1.0 if mode == "min" or (mode == "auto" and monitor in _SMALLER_IS_BETTER) else -1.0
         self.best = self._sign * math.inf
@@ -60,11 +59,8 @@ class _Watch(Callback):
             return None
         # A metric per class has no single best value.
         if np.ndim(monitored) > 0:
-            raise SporaxValueError.must(
-                type(self).__name__,
-                "monitor",
-                "name a single number",
-                f"'{self.monitor}' of shape {np.shape(monitored)}",
+            raise For(type(self).__name__).error(
+                "'monitor' must name a single number", f"'{self.monitor}' of shape {np.shape(monitored)}"
             )
         # All ranks must make the same decision, or some would go on alone.
         return mean_over_ranks(float(monitored))
@@ -99,10 +95,10 @@ class EarlyStopping(_Watch):
         restore_best_weights: bool = False,
     ) -> None:
         super().__init__(monitor, mode, min_delta)
-        self.patience = check_count("EarlyStopping", "patience", patience, minimum=0)
-        self.verbose = check_bool("EarlyStopping", "verbose", verbose)
-        self.baseline = None if baseline is None else check_number("EarlyStopping", "baseline", baseline)
-        self.restore_best_weights = check_bool("EarlyStopping", "restore_best_weights", restore_best_weights)
+        self.patience = For("EarlyStopping").integer("patience", patience, 0)
+        self.verbose = For("EarlyStopping").boolean("verbose", verbose)
+        self.baseline = None if baseline is None else For("EarlyStopping").number("baseline", baseline)
+        self.restore_best_weights = For("EarlyStopping").boolean("restore_best_weights", restore_best_weights)
         self.wait = 0
         self.stopped_epoch = 0
         self._best_values: list[tuple[Parameter, Tensor]] = []
@@ -174,13 +170,13 @@ class ReduceLROnPlateau(_Watch):
         min_lr: float = 0,
     ) -> None:
         super().__init__(monitor, mode, min_delta)
-        if not 0 < check_number("ReduceLROnPlateau", "factor", factor) < 1:
+        if not 0 < For("ReduceLROnPlateau").number("factor", factor) < 1:
             raise SporaxValueError(f"For 'ReduceLROnPlateau', 'factor' must be between 0 and 1, but got {factor}.")
         self.factor = factor
-        self.patience = check_count("ReduceLROnPlateau", "patience", patience, minimum=0)
-        self.verbose = check_bool("ReduceLROnPlateau", "verbose", verbose)
-        self.cooldown = check_count("ReduceLROnPlateau", "cooldown", cooldown, minimum=0)
-        self.min_lr = check_number("ReduceLROnPlateau", "min_lr", min_lr)
+        self.patience = For("ReduceLROnPlateau").integer("patience", patience, 0)
+        self.verbose = For("ReduceLROnPlateau").boolean("verbose", verbose)
+        self.cooldown = For("ReduceLROnPlateau").integer("cooldown", cooldown, 0)
+        self.min_lr = For("ReduceLROnPlateau").number("min_lr", min_lr)
         self.cooldown_counter = 0
         self.wait = 0
 

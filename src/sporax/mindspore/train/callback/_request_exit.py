@@ -16,10 +16,9 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.ir import variables
 from sporax.mindspore import context
-from sporax.mindspore.train._checks import check_bool, check_integer
 from sporax.mindspore.train._ranks import any_rank, common_pairs, rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext
 from sporax.mindspore.train.callback._resuming import POSITION, is_own, note_own, position, resume_from, saved_step
@@ -54,14 +53,14 @@ class OnRequestExit(Callback):
         config_file: str | None = None,
         sig: int = signal.SIGTERM,
     ) -> None:
-        self.save_ckpt = check_bool("OnRequestExit", "save_ckpt", save_ckpt)
-        self.save_mindir = check_bool("OnRequestExit", "save_mindir", save_mindir)
-        self.sig = check_integer("OnRequestExit", "sig", sig)
+        self.save_ckpt = For("OnRequestExit").boolean("save_ckpt", save_ckpt)
+        self.save_mindir = For("OnRequestExit").boolean("save_mindir", save_mindir)
+        self.sig = For("OnRequestExit").integer("sig", sig)
         # The system does not let programs handle these two.
         if self.sig in (signal.SIGKILL, signal.SIGSTOP):
             raise SporaxValueError(f"For 'OnRequestExit', 'sig' must be a signal that can be caught, but got {sig!r}.")
         for name, value in (("file_name", file_name), ("directory", directory)):
-            check_type("OnRequestExit", name, value, "a string", str)
+            For("OnRequestExit").typed(name, value, "a string", str)
         self._file_name, self.save_path = file_name, directory
         self.remote_config_file = config_file
         # Agreeing after each step costs an exchange, so it is asked for.

@@ -16,11 +16,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore.common import seed
 from sporax.mindspore.train import _ranks
-from sporax.mindspore.train._checks import check_bool, check_count, check_text
 from sporax.mindspore.train.callback._callback import Callback, RunContext
 from sporax.mindspore.train.callback._model_checkpoint import ModelCheckpoint
 from sporax.mindspore.train.callback._resuming import job_id
@@ -67,13 +66,13 @@ class ResumableCheckpoint(Callback):
     ) -> None:
         if not isinstance(directory, str) or not directory:
             raise SporaxTypeError(f"For '{_WHERE}', 'directory' must be a path, but got {directory!r}.")
-        self._save_steps = check_count(_WHERE, "save_steps", save_steps, minimum=1)
-        keep = check_count(_WHERE, "keep", keep, minimum=0)
-        in_background = check_bool(_WHERE, "async_save", async_save)
-        self._skips = check_text(_WHERE, "when_busy", when_busy, ("wait", "skip")) == "skip"
-        self._resume = check_bool(_WHERE, "resume", resume)
-        timeout = check_count(_WHERE, "timeout_seconds", timeout_seconds, minimum=1)
-        with_orbax = check_text(_WHERE, "backend", backend, ("files", "orbax")) == "orbax"
+        self._save_steps = For(_WHERE).integer("save_steps", save_steps, 1)
+        keep = For(_WHERE).integer("keep", keep, 0)
+        in_background = For(_WHERE).boolean("async_save", async_save)
+        self._skips = For(_WHERE).text("when_busy", when_busy, ("wait", "skip")) == "skip"
+        self._resume = For(_WHERE).boolean("resume", resume)
+        timeout = For(_WHERE).integer("timeout_seconds", timeout_seconds, 1)
+        with_orbax = For(_WHERE).text("backend", backend, ("files", "orbax")) == "orbax"
         # Only Orbax knows cloud paths.
         is_url = "://" in directory
         if is_url and not with_orbax:
@@ -189,10 +188,9 @@ def check_resume(resume: object, callbacks: list[Callback], asked: bool) -> bool
     """
     SESSION.looked_for_checkpoint = True
     able = any(isinstance(callback, ResumableCheckpoint | ModelCheckpoint) for callback in callbacks)
-    if check_bool("Model.train", "resume", resume) and not able:
-        raise SporaxValueError(
-            "For 'Model.train', 'resume' must come with a ResumableCheckpoint or ModelCheckpoint among 'callbacks', but there is "
-            "none."
+    if For("Model.train").boolean("resume", resume) and not able:
+        raise For("Model.train").error(
+            "'resume' must come with a ResumableCheckpoint or ModelCheckpoint among 'callbacks', but there is none"
         )
     if asked and not able:
         warnings.warn(

@@ -26,13 +26,12 @@ from typing import Any
 import numpy as np
 
 from sporax.base import atomic_write
-from sporax.base.errors import check_type
+from sporax.base.errors import For
 from sporax.cluster import RECOVERY_VARIABLE, RESUME
 from sporax.ir import variables
 from sporax.mindspore import context
 from sporax.mindspore.common import Tensor, seed
 from sporax.mindspore.train import _ranks
-from sporax.mindspore.train._checks import check_bool, check_count
 from sporax.mindspore.train.callback._callback import Callback, RunContext
 from sporax.mindspore.train.serialization import load_checkpoint, save_checkpoint
 from sporax.runtime.state import frames
@@ -196,11 +195,9 @@ class BackupAndRestore(Callback):
     """
 
     def __init__(self, backup_dir: str, save_freq: Any = "epoch", delete_checkpoint: bool = True) -> None:
-        check_type("BackupAndRestore", "backup_dir", backup_dir, "a string", str)
-        self.save_freq = (
-            1 if save_freq == "epoch" else check_count("BackupAndRestore", "save_freq", save_freq, minimum=1)
-        )
-        self.delete_checkpoint = check_bool("BackupAndRestore", "delete_checkpoint", delete_checkpoint)
+        For("BackupAndRestore").typed("backup_dir", backup_dir, "a string", str)
+        self.save_freq = 1 if save_freq == "epoch" else For("BackupAndRestore").integer("save_freq", save_freq, 1)
+        self.delete_checkpoint = For("BackupAndRestore").boolean("delete_checkpoint", delete_checkpoint)
         directory = Path(os.path.realpath(backup_dir))
         # A run that is only planned leaves no files.
         if not context.plans_only():

@@ -15,10 +15,10 @@ from typing import Any, Protocol, Self, runtime_checkable
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, check_type
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.train._checks import check_count, check_text, package
+from sporax.mindspore.train._checks import package
 from sporax.mindspore.train._ranks import rank
 from sporax.mindspore.train.callback._callback import Callback, RunContext, scalar_loss
 from sporax.mindspore.train.callback._monitors import FigureCount, memory_bytes
@@ -62,7 +62,7 @@ class TensorBoardTracker:
     """
 
     def __init__(self, directory: str) -> None:
-        self._directory = check_text("TensorBoardTracker", "directory", directory)
+        self._directory = For("TensorBoardTracker").text("directory", directory)
         self._writer: Any = None
 
     def open(self) -> None:
@@ -101,9 +101,9 @@ class MLflowTracker:
     """
 
     def __init__(self, experiment: str, run_name: str = "", tracking_uri: str = "") -> None:
-        self._experiment = check_text("MLflowTracker", "experiment", experiment)
-        self._run_name = check_text("MLflowTracker", "run_name", run_name)
-        self._uri = check_text("MLflowTracker", "tracking_uri", tracking_uri)
+        self._experiment = For("MLflowTracker").text("experiment", experiment)
+        self._run_name = For("MLflowTracker").text("run_name", run_name)
+        self._uri = For("MLflowTracker").text("tracking_uri", tracking_uri)
         self._mlflow: Any = None
 
     def open(self) -> None:
@@ -145,10 +145,10 @@ class WandbTracker:
     """
 
     def __init__(self, project: str, run_name: str = "", directory: str = "", mode: str = "offline") -> None:
-        self._project = check_text("WandbTracker", "project", project)
-        self._run_name = check_text("WandbTracker", "run_name", run_name)
-        self._directory = check_text("WandbTracker", "directory", directory)
-        self._mode = check_text("WandbTracker", "mode", mode, ("offline", "online"))
+        self._project = For("WandbTracker").text("project", project)
+        self._run_name = For("WandbTracker").text("run_name", run_name)
+        self._directory = For("WandbTracker").text("directory", directory)
+        self._mode = For("WandbTracker").text("mode", mode, ("offline", "online"))
         self._wandb: Any = None
         self._run: Any = None
 
@@ -225,8 +225,8 @@ class Track(Callback):
         figures: Callable[[RunContext], Mapping[str, Any]] | None = None,
     ) -> None:
         self._trackers = as_trackers(trackers)
-        self._every = check_count("Track", "every", every, minimum=1)
-        check_type("Track", "parameters", parameters, "a dict by name", Mapping | None)
+        self._every = For("Track").integer("every", every, 1)
+        For("Track").typed("parameters", parameters, "a dict by name", Mapping | None)
         if figures is not None and not callable(figures):
             raise SporaxTypeError(f"For 'Track', 'figures' must be a function, but got {type(figures).__name__}.")
         self._parameters = dict(parameters or {})

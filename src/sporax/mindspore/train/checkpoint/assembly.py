@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxKeyError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import Parameter, Tensor
 from sporax.mindspore.train._stored import LAYOUT, open_checkpoint, open_rank_files, sibling, stored_values, text_in
 from sporax.mindspore.train.checkpoint.strategy import ParallelLayouts, SliceLayout, Strategy, layout_of
@@ -194,7 +194,7 @@ class ShardedCheckpoint:
             if all(region != held.region for held in blocks):
                 blocks.append(StoredSlice(region, rank, name, None))
         if full is None:
-            raise SporaxValueError(f"For '{self.where}', no file has parameter '{name}'.")
+            raise For(self.where).error(f"no file has parameter '{name}'")
         return full, blocks
 
     def _missing(self, name: str, region: Region) -> str:
@@ -242,9 +242,8 @@ def _opened(where: str, strategy: Strategy, paths: Mapping[int, Path], verify: b
     slices = open_rank_files(where, paths[min(paths)], paths.values(), verify=verify)
     files = slices.files if slices else {rank: open_checkpoint(where, p, verify=verify) for rank, p in paths.items()}
     if slices is None and (placing := [str(file.path) for file in files.values() if LAYOUT in file.metadata]):
-        raise SporaxValueError(
-            f"For '{where}', all files must say what they hold or none, but '{paths[min(paths)]}' does not, and "
-            f"{placing[:3]} do."
+        raise For(where).error(
+            f"all files must say what they hold or none, but '{paths[min(paths)]}' does not, and {placing[:3]} do"
         )
     return ShardedCheckpoint(where, strategy, files, slices)
 
@@ -290,7 +289,7 @@ def merge_sliced_parameter(sliced_parameters: list[Parameter], strategy: dict[st
         (4,)
     """
     first = _check_slices(sliced_parameters)
-    check_type(_WHERE, "strategy", strategy, "a dict", dict | None)
+    For(_WHERE).typed("strategy", strategy, "a dict", dict | None)
     slices = [parameter.asnumpy() for parameter in sliced_parameters]
     sources = [stored_values(parameter) for parameter in sliced_parameters]
     # Files of processes with several devices give the whole.
@@ -307,9 +306,8 @@ def merge_sliced_parameter(sliced_parameters: list[Parameter], strategy: dict[st
 
 
 def _check_slices(slices: Any) -> Parameter:
-    check_type(_WHERE, "sliced_parameters", slices, "a list", list)
-    if not slices:
-        raise SporaxValueError(f"For '{_WHERE}', 'sliced_parameters' must not be empty.")
+    For(_WHERE).typed("sliced_parameters", slices, "a list", list)
+    For(_WHERE).refuse(not slices, "'sliced_parameters' must not be empty")
     for parameter in slices:
         if not isinstance(parameter, Parameter):
             raise SporaxTypeError.must(_WHERE, "sliced_parameters", "hold Parameters", type(parameter).__name__)
@@ -322,9 +320,8 @@ def _check_slices(slices: Any) -> Parameter:
             ("dtype", parameter.dtype, first.dtype),
         ):
             if value != expected:
-                raise SporaxValueError(
-                    f"For '{_WHERE}', all slices must have the same {what}, but slice {number} has {value} and slice 0 "
-                    f"{expected}."
+                raise For(_WHERE).error(
+                    f"all slices must have the same {what}, but slice {number} has {value} and slice 0 {expected}"
                 )
     return first
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.mindspore.train._stored import SUFFIXES, rank_files
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, open_ranks
 from sporax.mindspore.train.checkpoint.strategy import read_strategy
@@ -64,7 +64,7 @@ def _convert(arguments: argparse.Namespace) -> int:
         # Unified files are whole Parameters, which have no strategy, and their names and format are fixed.
         for name in ("dst_strategy", "prefix", "format"):
             if getattr(arguments, name) is not None:
-                raise SporaxValueError(f"For 'sporax checkpoint convert', '--unified' takes no '--{name}'.")
+                raise For("sporax checkpoint convert").error(f"'--unified' takes no '--{name}'")
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -123,10 +123,9 @@ def _print_spec(spec: StoredTensor) -> int:
 
 
 def _diff(arguments: argparse.Namespace) -> int:
-    if not 0 <= arguments.tolerance < math.inf:
-        raise SporaxValueError(
-            f"For 'sporax checkpoint diff', '--tolerance' must be a number of at least 0, but got {arguments.tolerance}."
-        )
+    For("sporax checkpoint diff").refuse(
+        not 0 <= arguments.tolerance < math.inf, "'--tolerance' must be a number of at least 0", arguments.tolerance
+    )
     left = _opened("diff", arguments.left, arguments.left_strategy, False)
     right = _opened("diff", arguments.right, arguments.right_strategy, False)
     names, others = set(left.names()), set(right.names())
@@ -180,10 +179,9 @@ def _opened(word: str, path: str, strategy_file: str | None, verify: bool) -> Sh
     where = f"sporax checkpoint {word}"
     target = Path(path)
     files: dict[int, Any] = dict(rank_files(target)) if target.is_dir() else {0: target}
-    if not files:
-        raise SporaxValueError(
-            f"For '{where}', '{path}' must be a file or hold rank_0, rank_1, ... with {' or '.join(SUFFIXES)} files."
-        )
+    For(where).refuse(
+        not files, f"'{path}' must be a file or hold rank_0, rank_1, ... with {' or '.join(SUFFIXES)} files"
+    )
     # Such files may be slices as well, but nothing says how they fit together.
     if len(files) > 1 and strategy_file is None and word == "diff":
         print(f"{path}: files of {len(files)} ranks without a strategy are taken as copies", file=sys.stderr)

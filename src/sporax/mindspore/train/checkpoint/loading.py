@@ -18,19 +18,12 @@ import numpy as np
 from msgspec import Struct
 
 from sporax.base import MalformedError, decode
-from sporax.base.errors import (
-    SporaxNotImplementedError,
-    SporaxRuntimeError,
-    SporaxTypeError,
-    SporaxValueError,
-    check_type,
-)
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore.common import Parameter, wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._apply import load_param_into_net
-from sporax.mindspore.train._checks import check_bool, check_count, check_text
 from sporax.mindspore.train._stored import open_checkpoint, unsliced, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, layout_from_entry, open_ranks
 from sporax.mindspore.train.checkpoint.strategy import SliceLayout, Strategy, read_strategy
@@ -104,10 +97,10 @@ def load_distributed_checkpoint(
     if dec_key is not None or dec_mode != "AES-GCM":
         raise SporaxNotImplementedError(f"For '{_DISTRIBUTED}', encryption is not offered, but 'dec_key' is given.")
     for name, value in (("strict_load", strict_load), ("return_param_dict", return_param_dict)):
-        check_bool(_DISTRIBUTED, name, value)
-    check_text(_DISTRIBUTED, "format", format, ("ckpt", "safetensors"))
-    check_text(_DISTRIBUTED, "output_format", output_format, ("ckpt", "safetensors"))
-    check_count(_DISTRIBUTED, "max_process_num", max_process_num, minimum=1)
+        For(_DISTRIBUTED).boolean(name, value)
+    For(_DISTRIBUTED).text("format", format, ("ckpt", "safetensors"))
+    For(_DISTRIBUTED).text("output_format", output_format, ("ckpt", "safetensors"))
+    For(_DISTRIBUTED).integer("max_process_num", max_process_num, 1)
     if network is None and dst_safetensors_dir is None and not return_param_dict:
         raise SporaxValueError(
             f"For '{_DISTRIBUTED}', without 'network' either 'dst_safetensors_dir' or 'return_param_dict' must be given."
@@ -120,7 +113,7 @@ def load_distributed_checkpoint(
     if network is not None:
         # More threads than processors only cost memory: each holds a whole Parameter.
         load_source_into_net(_DISTRIBUTED, source, network, strict_load, min(max_process_num, os.cpu_count() or 1))
-    rank = _ranks.rank() if rank_id is None else check_count(_DISTRIBUTED, "rank_id", rank_id, minimum=0)
+    rank = _ranks.rank() if rank_id is None else For(_DISTRIBUTED).integer("rank_id", rank_id, 0)
     region_of = _regions(predict_strategy, rank)
     if dst_safetensors_dir is not None:
         folder = Path(dst_safetensors_dir) / f"rank_{rank}"
@@ -276,9 +269,8 @@ def fitting_parameters(where: str, specs: Mapping[str, StoredTensor], net: Cell,
     problems = [text for name, parameter in targets.items() if (text := _misfit(parameter, specs[name], strict))]
     if problems:
         # A report of ten is long enough; thousands may have one cause.
-        raise SporaxRuntimeError(
-            f"For '{where}', the parameters of the network must fit the checkpoint, but {'; '.join(problems[:10])}. Nothing "
-            "was loaded."
+        raise For(where).state_error(
+            f"the parameters of the network must fit the checkpoint, but {'; '.join(problems[:10])}. Nothing was loaded"
         )
     return targets
 
@@ -340,13 +332,10 @@ def load_segmented_checkpoints(
         SporaxValueError: there is no such directory, it has no ``.ckpt`` file, a file is broken, or two have one Parameter.
     """
     where = "load_segmented_checkpoints"
-    check_type(where, "ckpt_file_dir", ckpt_file_dir, "a string", str)
+    For(where).typed("ckpt_file_dir", ckpt_file_dir, "a string", str)
     folder = Path(ckpt_file_dir)
     paths = sorted(path for path in folder.glob("*.ckpt") if path.name[0] != ".") if folder.is_dir() else []
-    if not paths:
-        raise SporaxValueError(
-            f"For '{where}', 'ckpt_file_dir' must be a directory with .ckpt files, but '{ckpt_file_dir}' is none."
-        )
+    For(where).refuse(not paths, f"'ckpt_file_dir' must be a directory with .ckpt files, but '{ckpt_file_dir}' is none")
     parameters: dict[str, Any] = {}
     wanted = name_filter(specify_prefix, filter_prefix, choice_func)
     for path in paths:

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from sporax.base.errors import SporaxImportError, SporaxNotImplementedError, SporaxRuntimeError
+from sporax.base.errors import For, SporaxImportError, SporaxNotImplementedError
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train import _ranks
@@ -140,8 +140,7 @@ class OrbaxStore:
             # `force`: Orbax would skip steps at which its own schedule does not save.
             force=True,
         )
-        if not saved:
-            raise SporaxRuntimeError(f"For '{_WHERE}', Orbax did not save step {step} to '{self._directory}'.")
+        For(_WHERE).refuse_state(not saved, f"Orbax did not save step {step} to '{self._directory}'")
 
     def busy(self) -> bool:
         """Whether Orbax is still writing."""

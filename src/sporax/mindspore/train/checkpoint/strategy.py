@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sporax.base import MalformedError, atomic_write, convert
-from sporax.base.errors import SporaxNotADirectoryError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxNotADirectoryError, SporaxValueError
 from sporax.mindspore.context._strategy_files import protobuf as strategy_protobuf
 from sporax.mindspore.context._strategy_files.documents import StrategyDocument
 from sporax.mindspore.context._strategy_files.files import LAYOUTS, STRATEGIES, StrategyFile, read_strategy_file
@@ -265,16 +265,14 @@ def read_strategy(where: str, what: str, path: str | None) -> Strategy:
             raise SporaxValueError(f"For '{where}', parameter '{name}' in '{path}' is broken: {error}.") from None
     # Ranks are counted with one size of stages.
     sizes = {layout.num_devices for stages in layouts.values() for layout in stages.values()}
-    if len(sizes) != 1:
-        raise SporaxValueError.must(where, f"all layouts of '{path}'", "have the same number of devices", sorted(sizes))
+    For(where).refuse(len(sizes) != 1, f"all layouts of '{path}' must have the same number of devices", sorted(sizes))
     num_stages = 1 + max(stage for stages in layouts.values() for stage in stages)
     return Strategy(layouts, num_stages, sizes.pop())
 
 
 def _check_file(where: str, what: str, path: Any) -> None:
-    check_type(where, what, path, "a string", str)
-    if not Path(path).is_file():
-        raise SporaxValueError(f"For '{where}', the file '{path}' of '{what}' does not exist.")
+    For(where).typed(what, path, "a string", str)
+    For(where).refuse(not Path(path).is_file(), f"the file '{path}' of '{what}' does not exist")
 
 
 def _content(where: str, path: str) -> StrategyFile:
@@ -381,8 +379,7 @@ def _staged_items(where: str, path: Path) -> Iterator[tuple[str, str, Any]]:
     strategies, layouts = content.parallel_strategy_item or {}, content.parallel_layout_item or {}
     # A file without operators says its stage itself.
     stages = {_stage(where, path, name, entry) for name, entry in strategies.items()} or {content.current_stage}
-    if len(stages) != 1:
-        raise SporaxValueError(f"For '{where}', '{path}' must be of one stage, but has operators of {sorted(stages)}.")
+    For(where).refuse(len(stages) != 1, f"'{path}' must be of one stage, but has operators of {sorted(stages)}")
     stage = stages.pop()
     for name, entry in strategies.items():
         yield STRATEGIES, name, entry
@@ -414,6 +411,5 @@ def restore_group_info_list(group_info_file_name: str) -> list[int]:
         _, ranks = strategy_protobuf.decode_groups(Path(group_info_file_name).read_bytes())
     except SporaxValueError as error:
         raise SporaxValueError(f"For '{where}', '{group_info_file_name}' must be a group file, but {error}.") from None
-    if not ranks:
-        raise SporaxValueError(f"For '{where}', '{group_info_file_name}' names no ranks.")
+    For(where).refuse(not ranks, f"'{group_info_file_name}' names no ranks")
     return ranks

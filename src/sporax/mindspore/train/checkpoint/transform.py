@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 
 from sporax.base import atomic_write
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.communication import get_rank
-from sporax.mindspore.train._checks import check_bool, check_count, check_integer
 from sporax.mindspore.train._stored import layout_writer, rank_files, write_stream
 from sporax.mindspore.train.checkpoint.assembly import ShardedCheckpoint, open_ranks, target_region
 from sporax.mindspore.train.checkpoint.strategy import SliceLayout, Strategy, read_strategy
@@ -53,7 +52,7 @@ def rank_list_for_transform(
         SporaxValueError: a file does not exist or is no strategy file.
     """
     where = "rank_list_for_transform"
-    check_integer(where, "rank_id", rank_id)
+    For(where).integer("rank_id", rank_id)
     source, target = _strategies(where, src_strategy_file, dst_strategy_file)
     needed: set[int] = set()
     for name in source.layouts:
@@ -127,7 +126,7 @@ def get_ckpt_path_with_strategy(cur_ckpt_path: str, cur_strategy_path: str) -> s
         SporaxValueError: the strategy file does not exist or is none.
     """
     where, rank = "get_ckpt_path_with_strategy", get_rank()
-    check_type(where, "cur_ckpt_path", cur_ckpt_path, "a string", str)
+    For(where).typed("cur_ckpt_path", cur_ckpt_path, "a string", str)
     if f"rank_{rank}" in cur_ckpt_path and Path(cur_ckpt_path).is_file():
         return cur_ckpt_path
     strategy = read_strategy(where, "cur_strategy_path", cur_strategy_path)
@@ -162,16 +161,16 @@ def transform_checkpoint_by_rank(
         SporaxValueError: a file is missing, broken, or does not fit the strategy; the text names file, Parameter and rank.
     """
     where = "transform_checkpoint_by_rank"
-    check_type(where, "checkpoint_files_map", checkpoint_files_map, "a dict", dict)
-    check_integer(where, "rank_id", rank_id)
-    check_type(where, "save_checkpoint_file_name", save_checkpoint_file_name, "a string", str)
+    For(where).typed("checkpoint_files_map", checkpoint_files_map, "a dict", dict)
+    For(where).integer("rank_id", rank_id)
+    For(where).typed("save_checkpoint_file_name", save_checkpoint_file_name, "a string", str)
     if not save_checkpoint_file_name.endswith(".ckpt"):
         raise SporaxValueError(
             f"For '{where}', 'save_checkpoint_file_name' must end in '.ckpt', but got '{save_checkpoint_file_name}'."
         )
     for rank, path in checkpoint_files_map.items():
-        check_integer(where, "rank in checkpoint_files_map", rank)
-        SporaxValueError.raise_if(not isinstance(path, str), where, f"the path of rank {rank}", "be a string", path)
+        For(where).integer("rank in checkpoint_files_map", rank)
+        For(where).refuse(not isinstance(path, str), f"the path of rank {rank} must be a string", path)
     source, target = _strategies(where, src_strategy_file, dst_strategy_file)
     # The checksums are compared once, since every rank's conversion reads from the same files.
     checkpoint = open_ranks(where, source, checkpoint_files_map, verify=True)
@@ -215,9 +214,9 @@ def transform_checkpoints(
             f"For '{where}', 'src_checkpoints_dir' must hold rank_0, rank_1, ... with checkpoints, but '{source_dir}' "
             f"{'holds none' if source_dir.is_dir() else 'does not exist'}."
         )
-    check_type(where, "ckpt_prefix", ckpt_prefix, "a string", str)
-    check_count(where, "process_num", process_num, minimum=1)
-    SporaxValueError.raise_unless_in(where, "output_format", output_format, OUTPUT_FORMATS)
+    For(where).typed("ckpt_prefix", ckpt_prefix, "a string", str)
+    For(where).integer("process_num", process_num, 1)
+    For(where).one_of("output_format", output_format, OUTPUT_FORMATS)
     source, target = _strategies(where, src_strategy_file, dst_strategy_file)
     many, few = max(source.num_ranks, target.num_ranks), min(source.num_ranks, target.num_ranks)
     if many % few:
@@ -333,8 +332,8 @@ def unified_safetensors(
         SporaxTypeError: an argument is of the wrong type.
         SporaxValueError: a directory or file is missing, broken, incomplete or does not fit.
     """
-    check_bool(_WHERE, "merge_with_redundancy", merge_with_redundancy)
-    check_count(_WHERE, "max_process_num", max_process_num, minimum=1)
+    For(_WHERE).boolean("merge_with_redundancy", merge_with_redundancy)
+    For(_WHERE).integer("max_process_num", max_process_num, 1)
     if choice_func is not None and not callable(choice_func):
         raise SporaxTypeError(f"For '{_WHERE}', 'choice_func' must be callable, but got {type(choice_func).__name__}.")
     number, num_parts = _check_split(split_dst_file)
@@ -371,19 +370,15 @@ def unified_safetensors(
 def _paths(src_dir: str, suffix: str | None) -> dict[int, Path]:
     ending = f"{suffix or ''}.safetensors"
     paths = dict(rank_files(Path(src_dir), (ending,))) if Path(src_dir).is_dir() else {}
-    if not paths:
-        raise SporaxValueError(
-            f"For '{_WHERE}', 'src_dir' must hold rank_0, rank_1, ... with '*{ending}', but '{src_dir}' does not."
-        )
+    For(_WHERE).refuse(not paths, f"'src_dir' must hold rank_0, rank_1, ... with '*{ending}', but '{src_dir}' does not")
     return paths
 
 
 def _check_complete(num_ranks: int, paths: dict[int, Path]) -> None:
     absent = sorted(set(range(num_ranks)) - set(paths))
-    if absent:
-        raise SporaxValueError(
-            f"For '{_WHERE}', files without redundancy must be there for all ranks, but those of ranks {absent} are not."
-        )
+    For(_WHERE).refuse(
+        absent, f"files without redundancy must be there for all ranks, but those of ranks {absent} are not"
+    )
 
 
 def _check_split(split: object) -> tuple[int | None, int | None]:
@@ -391,8 +386,8 @@ def _check_split(split: object) -> tuple[int | None, int | None]:
         raise SporaxValueError(f"For '{_WHERE}', 'split_dst_file' must be () or (n, m), but got {split!r}.")
     if not split:
         return None, None
-    number, parts = (check_count(_WHERE, "split_dst_file", value, minimum=1) for value in split)
-    SporaxValueError.raise_if(number > parts, _WHERE, "split_dst_file", "be (n, m) with n <= m", split, show=repr)
+    number, parts = (For(_WHERE).integer("split_dst_file", value, 1) for value in split)
+    For(_WHERE).refuse(number > parts, "'split_dst_file' must be (n, m) with n <= m", split, show=repr)
     return number, parts
 
 
@@ -409,8 +404,7 @@ def _chosen(names: Sequence[str], choice: Rename | None) -> dict[str, str]:
             # True keeps the name; a string is the new one.
             chosen[name] = name if answer is True else str(answer)
     # Two tensors cannot have one name in a file.
-    if len(set(chosen.values())) != len(chosen):
-        raise SporaxValueError(f"For '{_WHERE}', 'choice_func' gives one name to several parameters.")
+    For(_WHERE).refuse(len(set(chosen.values())) != len(chosen), "'choice_func' gives one name to several parameters")
     return chosen
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxValueError, check_type
-from sporax.mindspore.train._checks import check_bool, check_count, check_integer, check_text
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore.train.metrics._metric import Array, Metric, rearrange_inputs
 
 _DECREASES = ("none", "mean", "sum", "mean_batch", "sum_batch", "mean_channel", "sum_channel")
@@ -33,11 +32,11 @@ class ConfusionMatrix(Metric):
     """
 
     def __init__(self, num_classes: int, normalize: str = "no_norm", threshold: float = 0.5) -> None:
-        self.num_classes = check_count("ConfusionMatrix", "num_classes", num_classes, minimum=1)
+        self.num_classes = For("ConfusionMatrix").integer("num_classes", num_classes, 1)
         choices = ("no_norm", "target", "prediction", "all")
-        SporaxValueError.raise_unless_in("ConfusionMatrix", "normalize", normalize, choices)
+        For("ConfusionMatrix").one_of("normalize", normalize, choices)
         self.normalize = normalize
-        self.threshold = check_type("ConfusionMatrix", "threshold", threshold, "a float", float)
+        self.threshold = For("ConfusionMatrix").typed("threshold", threshold, "a float", float)
         self.clear()
 
     def clear(self) -> None:
@@ -67,9 +66,8 @@ class ConfusionMatrix(Metric):
         for what, values in (("true", rows), ("predicted", columns)):
             # Negative classes would count from the end.
             if values.size and not 0 <= values.min() <= values.max() < self.num_classes:
-                raise SporaxValueError(
-                    f"For 'ConfusionMatrix.update', {what} classes must be in [0, {self.num_classes}), but they are in "
-                    f"[{values.min()}, {values.max()}]."
+                raise For("ConfusionMatrix.update").error(
+                    f"{what} classes must be in [0, {self.num_classes}), but they are in [{values.min()}, {values.max()}]"
                 )
         # `np.add.at` counts pairs that occur several times; `matrix[...] += 1` would not.
         np.add.at(self.confusion_matrix, (rows, columns), 1)
@@ -168,11 +166,11 @@ class ConfusionMatrixMetric(Metric):
         decrease: str = "mean",
     ) -> None:
         name = "ConfusionMatrixMetric"
-        self.skip_channel = check_bool(name, "skip_channel", skip_channel)
-        self.metric_name = check_text(name, "metric_name", metric_name)
+        self.skip_channel = For(name).boolean("skip_channel", skip_channel)
+        self.metric_name = For(name).text("metric_name", metric_name)
         self._formula = _formula(metric_name)
-        self.calculation_method = check_bool(name, "calculation_method", calculation_method)
-        self.decrease = check_text(name, "decrease", decrease, _DECREASES)
+        self.calculation_method = For(name).boolean("calculation_method", calculation_method)
+        self.decrease = For(name).text("decrease", decrease, _DECREASES)
         if calculation_method and decrease not in ("mean", "sum"):
             raise SporaxValueError(
                 f"For '{name}', 'decrease' must be 'mean' or 'sum' when 'calculation_method' is True, but got '{decrease}'."
@@ -192,11 +190,9 @@ class ConfusionMatrixMetric(Metric):
             SporaxValueError: shapes differ, have less than 2 dimensions, or values are not 0 or 1.
         """
         y_pred, y = self._inputs(inputs, "predicted value", "true value")
-        if y_pred.shape != y.shape or y.ndim < 2:
-            raise SporaxValueError(
-                "For 'ConfusionMatrixMetric.update', the inputs must have one shape [N, C, ...], "
-                f"but got {y_pred.shape} and {y.shape}."
-            )
+        For("ConfusionMatrixMetric.update").refuse(
+            y_pred.shape != y.shape or y.ndim < 2, "the inputs must have one shape [N, C, ...]", y_pred.shape, y.shape
+        )
         if not np.isin(y, (0, 1)).all():
             raise SporaxValueError("For 'ConfusionMatrixMetric.update', the true value must hold zeros and ones only.")
         counts = self._counted(y_pred.astype(float), y.astype(float))
@@ -270,7 +266,7 @@ class ROC(Metric):
     def __init__(self, class_num: int | None = None, pos_label: int | None = None) -> None:
         for name, value in (("class_num", class_num), ("pos_label", pos_label)):
             if value is not None:
-                check_integer("ROC", name, value)
+                For("ROC").integer(name, value)
         self.class_num = class_num
         self.pos_label = pos_label
         self.clear()
@@ -287,10 +283,9 @@ class ROC(Metric):
         """
         y_pred, y = self._inputs(inputs, "predicted value", "true value")
         if y_pred.ndim == y.ndim:
-            if self.class_num not in (None, 1):
-                raise SporaxValueError(
-                    f"For 'ROC.update', 'class_num' must be 1 for inputs of equal dimensions, but got {self.class_num}."
-                )
+            For("ROC.update").refuse(
+                self.class_num not in (None, 1), "'class_num' must be 1 for inputs of equal dimensions", self.class_num
+            )
             self._batch = y_pred.reshape(-1), y.reshape(-1)
             return
         if y_pred.ndim != y.ndim + 1:
@@ -298,8 +293,7 @@ class ROC(Metric):
                 "For 'ROC.update', the predicted value must have as many dimensions as the true value, or one more, "
                 f"but got shapes {y_pred.shape} and {y.shape}."
             )
-        if self.pos_label is not None:
-            raise SporaxValueError(f"For 'ROC.update', 'pos_label' must be None for classes, but got {self.pos_label}.")
+        For("ROC.update").refuse(self.pos_label is not None, "'pos_label' must be None for classes", self.pos_label)
         if self.class_num != y_pred.shape[1]:
             raise SporaxValueError.must(
                 "ROC.update", "class_num", f"be the number of predicted classes, {y_pred.shape[1]}", self.class_num
@@ -331,8 +325,7 @@ def _curve(scores: Array, positive: Array) -> _Curve:
     true_positives = np.concatenate(([0], np.cumsum(positive)[ends]))
     false_positives = np.concatenate(([0], 1 + ends - true_positives[1:]))
     for what, counts in (("negative", false_positives), ("positive", true_positives)):
-        if counts[-1] == 0:
-            raise SporaxValueError(f"For 'ROC.eval', there must be {what} samples, but the true value has none.")
+        For("ROC.eval").refuse(counts[-1] == 0, f"there must be {what} samples, but the true value has none")
     # Above the highest score nothing is positive.
     thresholds = np.concatenate((scores[:1] + 1, scores[ends]))
     return false_positives / false_positives[-1], true_positives / true_positives[-1], thresholds
@@ -349,21 +342,19 @@ def auc(x: Any, y: Any, reorder: bool = False) -> Any:
         SporaxTypeError: not numpy arrays.
         SporaxValueError: lengths differ, there are too few points, or x goes up and down.
     """
-    check_bool("auc", "reorder", reorder)
+    For("auc").boolean("reorder", reorder)
     for name, value in (("x", x), ("y", y)):
-        check_type("auc", name, value, "a numpy array", np.ndarray)
+        For("auc").typed(name, value, "a numpy array", np.ndarray)
         if value.ndim != 1 and not (value.ndim == 2 and value.shape[1] == 1):
             raise SporaxValueError(f"For 'auc', '{name}' must be one column, but got shape {value.shape}.")
     x, y = x.ravel(), y.ravel()
-    if x.size != y.size or x.size < 2:
-        raise SporaxValueError(f"For 'auc', 'x' and 'y' must have the same length >= 2, but got {x.size} and {y.size}.")
+    For("auc").refuse(x.size != y.size or x.size < 2, "'x' and 'y' must have the same length >= 2", x.size, y.size)
     if reorder:
         # Equal x are ordered by y, so that the curve is defined.
         order = np.lexsort((y, x))
         x, y = x[order], y[order]
     steps = np.diff(x)
-    if (steps < 0).any() and (steps > 0).any():
-        raise SporaxValueError("For 'auc', 'x' must rise or fall throughout, unless reorder=True.")
+    For("auc").refuse((steps < 0).any() and (steps > 0).any(), "'x' must rise or fall throughout, unless reorder=True")
     area = np.trapezoid(y, x)
     # A falling x gives the area with the wrong sign.
     return -area if (steps < 0).any() else area
@@ -385,10 +376,10 @@ class BleuScore(Metric):
     """
 
     def __init__(self, n_gram: int = 4, smooth: bool = False) -> None:
-        if not 1 <= check_integer("BleuScore", "n_gram", n_gram) <= 4:
+        if not 1 <= For("BleuScore").integer("n_gram", n_gram) <= 4:
             raise SporaxValueError(f"For 'BleuScore', 'n_gram' must be between 1 and 4, but got {n_gram}.")
         self.n_gram = n_gram
-        self.smooth = check_bool("BleuScore", "smooth", smooth)
+        self.smooth = For("BleuScore").boolean("smooth", smooth)
         self.clear()
 
     def clear(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxKeyError, SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import resolved
 from sporax.mindspore.common.tensor import Tensor
 
@@ -91,11 +91,9 @@ class Metric(metaclass=ABCMeta):
         return [self._convert_data(value) for value in inputs]
 
     def _check_count(self, inputs: tuple[Any, ...], *names: str) -> None:
-        if len(inputs) != len(names):
-            raise SporaxValueError(
-                f"For '{type(self).__name__}.update', there must be {len(names)} inputs ({', '.join(names)}), "
-                f"but got {len(inputs)}."
-            )
+        For(f"{type(self).__name__}.update").refuse(
+            len(inputs) != len(names), f"there must be {len(names)} inputs ({', '.join(names)}), but got {len(inputs)}"
+        )
 
     def _check_seen(self, seen: Any) -> None:
         """Raise if nothing was seen.
@@ -103,11 +101,9 @@ class Metric(metaclass=ABCMeta):
         Raises:
             SporaxRuntimeError: `eval` was called before `update`.
         """
-        if not seen:
-            raise SporaxRuntimeError(
-                f"For '{type(self).__name__}.eval', there must be samples to compute from, but 'update' was not called "
-                "since the last 'clear'."
-            )
+        For(f"{type(self).__name__}.eval").refuse_state(
+            not seen, "there must be samples to compute from, but 'update' was not called since the last 'clear'"
+        )
 
 
 class MeanMetric(Metric):

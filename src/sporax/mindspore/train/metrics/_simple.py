@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.train._checks import check_bool, check_integer, check_number, check_text
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.train.metrics._metric import Array, MeanMetric, Metric, labels_of, rearrange_inputs
 
 # Keeps 0 / 0 at 0, and is lost in any other sum.
@@ -51,10 +50,9 @@ class ClassificationMetric(Metric):
 
     def _check_labels(self, y_pred: Array, y: Array) -> None:
         name = type(self).__name__
-        if y_pred.shape != y.shape:
-            raise SporaxValueError(
-                f"For '{name}.update', both inputs must have the same shape, but got {y_pred.shape} and {y.shape}."
-            )
+        For(f"{name}.update").refuse(
+            y_pred.shape != y.shape, "both inputs must have the same shape", y_pred.shape, y.shape
+        )
         if not (np.isin(y_pred, (0, 1)).all() and np.isin(y, (0, 1)).all()):
             raise SporaxValueError(f"For '{name}.update', all elements must be 0 or 1 in the multilabel case.")
 
@@ -71,9 +69,8 @@ class ClassificationMetric(Metric):
     def _class_indicators(self, y_pred: Array, y: Array) -> tuple[Array, Array]:
         """Predicted and true classes as zeros and ones ``[samples, classes]``."""
         if y.size and int(y.max()) >= self._num_classes:
-            raise SporaxValueError(
-                f"For '{type(self).__name__}.update', true classes must be below {self._num_classes}, the number of "
-                f"predicted classes, but got {int(y.max())}."
+            raise For(f"{type(self).__name__}.update").error(
+                f"true classes must be below {self._num_classes}, the number of predicted classes, but got {int(y.max())}"
             )
         # Rows of the identity are one-hot vectors.
         identity = np.eye(self._num_classes)
@@ -121,7 +118,7 @@ class _Hits(ClassificationMetric):
             SporaxTypeError: `average` is not a bool.
         """
         self._check_seen(self._num_classes)
-        check_bool(f"{type(self).__name__}.eval", "average", average)
+        For(f"{type(self).__name__}.eval").boolean("average", average)
         is_by_class = self._type == "classification"
         shares = self._hits / (self._counts + _TINY) if is_by_class else np.concatenate(self._sample_shares)
         return shares.mean() if average else shares
@@ -152,7 +149,7 @@ class Fbeta(_Hits):
     """
 
     def __init__(self, beta: float) -> None:
-        SporaxValueError.raise_if(check_number("Fbeta", "beta", beta) <= 0, "Fbeta", "beta", "be greater than 0", beta)
+        For("Fbeta").refuse(For("Fbeta").number("beta", beta) <= 0, "'beta' must be greater than 0", beta)
         self.beta = beta
         super().__init__("classification")
 
@@ -180,7 +177,7 @@ class Loss(MeanMetric):
             SporaxValueError: more than one input, or more than one dimension.
         """
         (loss,) = self._inputs(inputs, "loss")
-        SporaxValueError.raise_if(loss.ndim > 1, "Loss.update", "the loss", "have at most 1 dimension", loss.ndim)
+        For("Loss.update").refuse(loss.ndim > 1, "the loss must have at most 1 dimension", loss.ndim)
         # The mean also of a loss per sample.
         self._sum += float(loss.mean())
         self._total += 1
@@ -226,7 +223,7 @@ class TopKCategoricalAccuracy(MeanMetric):
     """
 
     def __init__(self, k: int) -> None:
-        if check_integer("TopKCategoricalAccuracy", "k", k) < 1:
+        if For("TopKCategoricalAccuracy").integer("k", k) < 1:
             raise SporaxValueError(f"For 'TopKCategoricalAccuracy', 'k' must be at least 1, but got {k}.")
         self.k = k
         self.clear()
@@ -266,11 +263,9 @@ class _Distance(MeanMetric):
     def update(self, *inputs: Any) -> None:
         """Take predictions and truth of one batch, of equal sizes."""
         y_pred, y = self._inputs(inputs, "predicted value", "true value")
-        if y.size != y_pred.size:
-            raise SporaxValueError(
-                f"For '{type(self).__name__}.update', both inputs must have the same size, "
-                f"but got shapes {y_pred.shape} and {y.shape}."
-            )
+        For(f"{type(self).__name__}.update").refuse(
+            y.size != y_pred.size, f"both inputs must have the same size, but got shapes {y_pred.shape} and {y.shape}"
+        )
         # Shapes may differ as long as the sizes agree: (N, 1) and (N,).
         self._sum += float(self._distance(y.reshape(y_pred.shape) - y_pred).sum())
         self._total += y.shape[0]
@@ -302,7 +297,7 @@ class Perplexity(MeanMetric):
 
     def __init__(self, ignore_label: int | None = None) -> None:
         if ignore_label is not None:
-            check_integer("Perplexity", "ignore_label", ignore_label)
+            For("Perplexity").integer("ignore_label", ignore_label)
         self.ignore_label = ignore_label
         self.clear()
 
@@ -317,9 +312,8 @@ class Perplexity(MeanMetric):
         rows = probabilities.reshape(-1, probabilities.shape[-1]) if probabilities.ndim else probabilities
         classes = labels.reshape(-1).astype(np.int64)
         if probabilities.ndim < 1 or len(rows) != classes.size:
-            raise SporaxRuntimeError(
-                "For 'Perplexity.update', the predicted value must have one row per label, but got shapes "
-                f"{probabilities.shape} and {labels.shape}."
+            raise For("Perplexity.update").state_error(
+                f"the predicted value must have one row per label, but got shapes {probabilities.shape} and {labels.shape}"
             )
         # Padding of sentences is the usual reason.
         if self.ignore_label is not None:
@@ -352,9 +346,9 @@ class CosineSimilarity(Metric):
     """
 
     def __init__(self, similarity: str = "cosine", reduction: str = "none", zero_diagonal: bool = True) -> None:
-        self.similarity = check_text("CosineSimilarity", "similarity", similarity, ("dot", "cosine"))
-        self.reduction = check_text("CosineSimilarity", "reduction", reduction, ("none", "sum", "mean"))
-        self.zero_diagonal = check_bool("CosineSimilarity", "zero_diagonal", zero_diagonal)
+        self.similarity = For("CosineSimilarity").text("similarity", similarity, ("dot", "cosine"))
+        self.reduction = For("CosineSimilarity").text("reduction", reduction, ("none", "sum", "mean"))
+        self.zero_diagonal = For("CosineSimilarity").boolean("zero_diagonal", zero_diagonal)
         self.clear()
 
     def clear(self) -> None:
@@ -368,8 +362,7 @@ class CosineSimilarity(Metric):
             SporaxValueError: not one matrix.
         """
         (rows,) = self._inputs(inputs, "rows")
-        if rows.ndim != 2:
-            raise SporaxValueError.must("CosineSimilarity.update", "the rows", "be a matrix", f"shape {rows.shape}")
+        For("CosineSimilarity.update").refuse(rows.ndim != 2, "the rows must be a matrix", f"shape {rows.shape}")
         if self.similarity == "cosine":
             rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         self._matrix = rows @ rows.T

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.train._checks import check_bool, check_count, check_text
 from sporax.mindspore.train.metrics._metric import Array, MeanMetric, Metric, rearrange_inputs
 
 _DISTANCES = ("euclidean", "chessboard", "taxicab")
@@ -30,8 +29,8 @@ class Dice(MeanMetric):
     """
 
     def __init__(self, smooth: float = 1e-5) -> None:
-        check_type("Dice", "smooth", smooth, "a float", float)
-        SporaxValueError.raise_if(smooth <= 0, "Dice", "smooth", "be positive", smooth)
+        For("Dice").typed("smooth", smooth, "a float", float)
+        For("Dice").refuse(smooth <= 0, "'smooth' must be positive", smooth)
         self.smooth = smooth
         self.clear()
 
@@ -43,10 +42,9 @@ class Dice(MeanMetric):
             SporaxValueError: their shapes differ.
         """
         y_pred, y = self._inputs(inputs, "predicted value", "true value")
-        if y_pred.shape != y.shape:
-            raise SporaxValueError(
-                f"For 'Dice.update', both inputs must have the same shape, but got {y_pred.shape} and {y.shape}."
-            )
+        For("Dice.update").refuse(
+            y_pred.shape != y.shape, "both inputs must have the same shape", y_pred.shape, y.shape
+        )
         first, second = y_pred.reshape(-1), y.reshape(-1)
         both = float(first @ first + second @ second)
         self._sum += 2 * float(first @ second) / (both + self.smooth)
@@ -58,7 +56,7 @@ class _SurfaceMetric(Metric):
 
     def __init__(self, distance_metric: str) -> None:
         name = type(self).__name__
-        self.distance_metric = check_text(name, "distance_metric", distance_metric, _DISTANCES)
+        self.distance_metric = For(name).text("distance_metric", distance_metric, _DISTANCES)
         self.clear()
 
     def clear(self) -> None:
@@ -76,16 +74,14 @@ class _SurfaceMetric(Metric):
         self._check_count(inputs, "predicted value", "true value", "label")
         y_pred, y = map(self._convert_data, inputs[:2])
         label = inputs[2]
-        check_type(f"{name}.update", "the label", label, "a number", int | float)
+        For(f"{name}.update").typed("the label", label, "a number", int | float)
         if y.size == 0 or y_pred.shape != y.shape:
             raise SporaxValueError(
                 f"For '{name}.update', the inputs must have one shape without zeros, but got {y_pred.shape} and {y.shape}."
             )
         predicted, true = y_pred == label, y == label
         if not (predicted.any() or true.any()):
-            raise SporaxValueError(
-                f"For '{name}.update', the label must occur in one of the inputs, but {label} does not."
-            )
+            raise For(f"{name}.update").error(f"the label must occur in one of the inputs, but {label} does not")
         self._edges = self._edges_of(predicted, true)
 
     def _edges_of(self, predicted: Array, true: Array) -> tuple[Array, Array]:
@@ -140,12 +136,12 @@ class HausdorffDistance(_SurfaceMetric):
         directed: bool = False,
         crop: bool = True,
     ) -> None:
-        check_type("HausdorffDistance", "percentile", percentile, "a float", float | None)
+        For("HausdorffDistance").typed("percentile", percentile, "a float", float | None)
         if percentile is not None and not 0 <= percentile <= 100:
             raise SporaxValueError(f"For 'HausdorffDistance', 'percentile' must be in [0, 100], but got {percentile}.")
         self.percentile = percentile
-        self.directed = check_bool("HausdorffDistance", "directed", directed)
-        self.crop = check_bool("HausdorffDistance", "crop", crop)
+        self.directed = For("HausdorffDistance").boolean("directed", directed)
+        self.crop = For("HausdorffDistance").boolean("crop", crop)
         super().__init__(distance_metric)
 
     def _edges_of(self, predicted: Array, true: Array) -> tuple[Array, Array]:
@@ -185,7 +181,7 @@ class MeanSurfaceDistance(_SurfaceMetric):
     """
 
     def __init__(self, symmetric: bool = False, distance_metric: str = "euclidean") -> None:
-        self.symmetric = check_bool(type(self).__name__, "symmetric", symmetric)
+        self.symmetric = For(type(self).__name__).boolean("symmetric", symmetric)
         super().__init__(distance_metric)
 
     def eval(self) -> float:
@@ -234,13 +230,13 @@ class OcclusionSensitivity(Metric):
         self, pad_val: float = 0.0, margin: int | list[int] = 2, n_batch: int = 128, b_box: list[int] | None = None
     ) -> None:
         name = "OcclusionSensitivity"
-        check_type(name, "pad_val", pad_val, "a float", float)
-        check_type(name, "b_box", b_box, "a list or None", list | None)
+        For(name).typed("pad_val", pad_val, "a float", float)
+        For(name).typed("b_box", b_box, "a list or None", list | None)
         for value in margin if isinstance(margin, list) else [margin]:
-            check_count(name, "margin", value, minimum=0)
+            For(name).integer("margin", value, 0)
         self.pad_val = pad_val
         self.margin = margin
-        self.n_batch = check_count(name, "n_batch", n_batch, minimum=1)
+        self.n_batch = For(name).integer("n_batch", n_batch, 1)
         self.b_box = b_box
         self.clear()
 
@@ -261,9 +257,8 @@ class OcclusionSensitivity(Metric):
         if not isinstance(model, Cell):
             raise SporaxTypeError.must("OcclusionSensitivity.update", "the model", "be a Cell", type(model).__name__)
         if image.shape[0] != 1 or label.size != 1:
-            raise SporaxRuntimeError(
-                "For 'OcclusionSensitivity.update', there must be one image and one label, but got shapes "
-                f"{image.shape} and {label.shape}."
+            raise For("OcclusionSensitivity.update").state_error(
+                f"there must be one image and one label, but got shapes {image.shape} and {label.shape}"
             )
         box = self._box(image.shape[1:])
         scores: list[Array] = []
@@ -294,10 +289,9 @@ class OcclusionSensitivity(Metric):
         for low, high, size in zip(self.b_box[::2], self.b_box[1::2], shape, strict=True):
             # A negative end stands for the whole dimension.
             low, high = max(low, 0), size - 1 if high < 0 else high
-            if not low <= high < size:
-                raise SporaxValueError(
-                    f"For 'OcclusionSensitivity', 'b_box' must lie within the image, but [{low}, {high}] does not in {size}."
-                )
+            For("OcclusionSensitivity").refuse(
+                not low <= high < size, f"'b_box' must lie within the image, but [{low}, {high}] does not in {size}"
+            )
             box.append((low, high))
         return box
 
