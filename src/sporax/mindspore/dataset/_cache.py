@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import INT32_MAX
 from sporax.mindspore.dataset._rows import Block, Row, block_of, row_of
@@ -114,9 +114,7 @@ class DatasetCache:
             SporaxRuntimeError: no pipeline with this cache was read yet.
         """
         if self._tree is None:
-            raise SporaxRuntimeError(
-                "For 'DatasetCache', 'get_stat' needs a cache in use, but no row was read through it yet."
-            )
+            raise For("DatasetCache").state_error("'get_stat' needs a cache in use, but no row was read through it yet")
         with self._lock:
             count = len(self._rows) + len(self._spilled)
             average = (self._memory_bytes + self._file_bytes) // count if count else 0

@@ -55,6 +55,12 @@ def in_words(kind: type[E], where: str, words: str, got: object = _MISSING) -> E
     return error
 
 
+def refuse(wrong: object, kind: type[SporaxError], where: str, words: str, got: object = _MISSING) -> None:
+    """Raise the error of `in_words` if something is `wrong`."""
+    if wrong:
+        raise in_words(kind, where, words, got)
+
+
 def type_error(where: str, name: str, expected: str | tuple[type, ...], value: object) -> SporaxTypeError:
     """The error for an argument of a wrong Python type; MindSpore's words where types are expected."""
     listed: object = f"[{expected}]"
@@ -252,8 +258,7 @@ def shards(where: str, num_shards: object, shard_id: object) -> tuple[int, int] 
     context = parallel_context()
     count = integer(where, "num_shards", num_shards, 1, INT32_MAX)
     shard = integer(where, "shard_id", shard_id, 0, INT32_MAX if in_memory else count - 1)
-    if shard >= count:
-        raise in_words(SporaxValueError, where, "shard_id should be less than num_shards.", shard)
+    refuse(shard >= count, SporaxValueError, where, "shard_id should be less than num_shards.", shard)
     own = context.ranks_of_process()
     if own == 1 or count != own * context.world_size() or shard % own:
         return count, shard

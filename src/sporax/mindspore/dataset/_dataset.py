@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import For, SporaxAttributeError, SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._all_ranks import for_all_ranks
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._callbacks import DSCallback
-from sporax.mindspore.dataset._checks import in_words
+from sporax.mindspore.dataset._checks import in_words, refuse
 from sporax.mindspore.dataset._described import Arguments, Described, first_pass, split_counts
 from sporax.mindspore.dataset._iterators import DictIterator, RowIterator, TupleIterator, save_rows
 from sporax.mindspore.dataset._random import Pass
@@ -62,8 +62,7 @@ class Dataset(Described):
 
     def __init__(self, columns: Sequence[str], children: Sequence[Dataset] = ()) -> None:
         # MindSpore's base class cannot be made by users either.
-        if type(self) is Dataset:
-            raise SporaxTypeError("For 'Dataset', start from a source, e.g. GeneratorDataset or MnistDataset.")
+        For("Dataset").refuse_type(type(self) is Dataset, "start from a source, e.g. GeneratorDataset or MnistDataset")
         super().__init__(columns, children)
 
     # -- steps -------------------------------------------------------------------------------------------------------
@@ -261,25 +260,21 @@ class Dataset(Described):
         Raises:
             SporaxTypeError: `func` is not callable or does not return a Dataset.
         """
-        if not callable(func):
-            raise in_words(SporaxTypeError, "flat_map", "func must be a function.", func)
+        refuse(not callable(func), SporaxTypeError, "flat_map", "func must be a function.", func)
         parts: list[Dataset] = []
         for row in self._rows_once():
             part = func(*(row[name] for name in self._column_names))
             if not isinstance(part, Dataset):
                 raise in_words(SporaxTypeError, "flat_map", "flat_map must return a Dataset object.", part)
             parts.append(part)
-        if not parts:
-            raise SporaxRuntimeError("For 'flat_map', the dataset has no rows.")
+        For("flat_map").refuse_state(not parts, "the dataset has no rows")
         return parts[0].concat(parts[1:])
 
     def apply(self, apply_func: Callable[[Dataset], Dataset]) -> Dataset:
         """`apply_func(self)`, checked to be a Dataset."""
-        if not callable(apply_func):
-            raise in_words(SporaxTypeError, "apply", "apply_func must be a function.", apply_func)
+        refuse(not callable(apply_func), SporaxTypeError, "apply", "apply_func must be a function.", apply_func)
         result = apply_func(self)
-        if not isinstance(result, Dataset):
-            raise in_words(SporaxTypeError, "apply", "apply_func must return a dataset.", result)
+        refuse(not isinstance(result, Dataset), SporaxTypeError, "apply", "apply_func must return a dataset.", result)
         return result
 
     def split(self, sizes: list[int] | list[float], randomize: bool = True) -> tuple[Dataset, ...]:
@@ -295,8 +290,7 @@ class Dataset(Described):
         """
         check.boolean("split", "randomize", randomize)
         # The parts of a shard would not be parts of the data set.
-        if self.is_sharded():
-            raise in_words(SporaxRuntimeError, "split", "Dataset should not be sharded before split.")
+        refuse(self.is_sharded(), SporaxRuntimeError, "split", "Dataset should not be sharded before split.")
         # Rows of the whole, so this reads a sequential pipeline once.
         counts = split_counts(sizes, self.get_dataset_size())
         starts = itertools.accumulate(counts, initial=0)
@@ -371,10 +365,9 @@ class Dataset(Described):
         self, where: str, columns: Sequence[str], num_epochs: object, output_numpy: object, do_copy: object
     ) -> tuple[Dataset, Pass, Sequence[str], int, bool]:
         epochs = check.integer(where, "num_epochs", num_epochs, -1, check.INT32_MAX)
-        if epochs == 0:
-            raise in_words(
-                SporaxRuntimeError, where, "num_epochs should be either -1 or positive integer, num_epochs: 0"
-            )
+        refuse(
+            epochs == 0, SporaxRuntimeError, where, "num_epochs should be either -1 or positive integer, num_epochs: 0"
+        )
         check.boolean(where, "do_copy", do_copy)
         # Fixed here, not at the first row: two iterators made in one order must not swap their seeds.
         first = first_pass(self._iterators_made)

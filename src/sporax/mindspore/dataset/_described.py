@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check, config
 from sporax.mindspore.dataset._arguments import Recorded, recorded_arguments
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._callbacks import Events, Gate
-from sporax.mindspore.dataset._checks import in_words
+from sporax.mindspore.dataset._checks import in_words, refuse
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Row
 from sporax.mindspore.dataset._streams import Stream, Table, rows_of
@@ -48,8 +48,7 @@ def first_pass(iterators_before: int) -> Pass:
 def split_counts(sizes: Any, total: int) -> list[int]:
     """Rows of each part; a rounding difference goes to the first part that can take it."""
     check.instance("split", "sizes", sizes, list)
-    if not sizes:
-        raise in_words(SporaxValueError, "split", "sizes cannot be empty.")
+    refuse(not sizes, SporaxValueError, "split", "sizes cannot be empty.")
     if all(isinstance(size, int) and not isinstance(size, bool) for size in sizes):
         _check_counts(sizes, total)
         return sizes
@@ -94,10 +93,9 @@ def common_shapes(shapes: list[list[int | None]], row_shapes: list[list[int | No
     """Shapes with None where two rows differ."""
     common: list[list[int | None]] = []
     for shape, other in zip(shapes, row_shapes, strict=True):
-        if len(shape) != len(other):
-            raise SporaxRuntimeError(
-                f"For 'output_shapes', Inconsistent shapes, expect same shape for each data row, but got {shape} and {other}."
-            )
+        For("output_shapes").refuse_state(
+            len(shape) != len(other), "Inconsistent shapes, expect same shape for each data row", shape, other
+        )
         common.append([a if a == b else None for a, b in zip(shape, other, strict=True)])
     return common
 
@@ -226,8 +224,7 @@ class Described(Recorded, abc.ABC):
         """How many ranks' shares this process reads, where it acts for all; 0 where it reads its own."""
         samplers = (step._sampler for step in self._walk())
         counts = {count for sampler in samplers if sampler is not None and (count := sampler.all_shares())}
-        if len(counts) > 1:
-            raise SporaxRuntimeError.must("num_shards", "all sources", "have equally many shares", sorted(counts))
+        For("num_shards").refuse_state(len(counts) > 1, "all sources must have equally many shares", sorted(counts))
         return counts.pop() if counts else 0
 
     def _sample_by(self, sampler: BuiltinSampler) -> None:

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sporax.base.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._checks import in_words
+from sporax.mindspore.dataset._checks import in_words, refuse
 from sporax.mindspore.dataset._described import Described
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Row, as_numpy, convert_leaves, opened
@@ -95,8 +95,7 @@ def _get_training_dataset() -> RowIterator | None:
 
 def _reset_training_dataset(global_step: int, dataset_size: int) -> None:
     """The training's iterator continues behind `global_step` steps, `dataset_size` of which are an epoch."""
-    if not _TRAINING:
-        raise SporaxRuntimeError("For '_reset_training_dataset', Training dataset is not set.")
+    For("_reset_training_dataset").refuse_state(not _TRAINING, "Training dataset is not set")
     _TRAINING[0]._reset(global_step, dataset_size)
 
 
@@ -193,9 +192,8 @@ class RowIterator(abc.ABC):
             )
         # Equal columns indicate an equal pipeline and are fast to compare.
         if tuple(state["columns"]) != self._columns:
-            raise SporaxValueError(
-                f"For 'set_state', the state must come from a pipeline with the columns {list(self._columns)}, "
-                f"but got {state['columns']}."
+            raise For("set_state").error(
+                f"the state must come from a pipeline with the columns {list(self._columns)}, but got {state['columns']}"
             )
         if self._reader is not None:
             self._reader.close()
@@ -316,11 +314,10 @@ def save_rows(columns: Sequence[str], rows: Iterator[Row], file_name: str, num_f
     check.instance("save", "num_files", num_files, int)
     if not 0 < num_files <= _MOST_FILES:
         raise in_words(SporaxValueError, "save", "num_files should between 0 and 1000.", num_files)
-    if file_type != "mindrecord":
-        raise in_words(SporaxValueError, "save", f"{file_type} dataset format is not supported.")
+    refuse(file_type != "mindrecord", SporaxValueError, "save", f"{file_type} dataset format is not supported.")
     first = next(rows, None)
     if first is None:
-        raise SporaxRuntimeError("For 'save', the dataset must have rows, but has none.")
+        raise For("save").state_error("the dataset must have rows, but has none")
     writer = FileWriter(file_name, num_files)
     writer.add_schema({name: _field(name, first[name]) for name in columns})
     remaining = chain([first], rows)

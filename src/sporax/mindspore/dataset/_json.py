@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore._declared import fields_of
 from sporax.mindspore.dataset import _checks as check, audio, config, text, transforms, vision
 from sporax.mindspore.dataset._arguments import recorded_arguments
@@ -114,9 +114,7 @@ def encoded(value: Any) -> Any:
         return np.dtype(dtype).name
     if isinstance(value, Operation) or callable(value):
         return encoded_operation(value)
-    raise SporaxTypeError(
-        f"For 'serialize', a value of type {type(value).__name__} cannot be written as JSON: {value!r}."
-    )
+    raise For("serialize").type_error(f"a value of type {type(value).__name__} cannot be written as JSON: {value!r}")
 
 
 def _number(member: enum.Enum) -> Any:
@@ -209,8 +207,7 @@ def decoded_operation(document: Mapping[str, Any]) -> Any:
         if key not in _WITHOUT_MEANING or key in accepted
     }
     unknown = next((key for key in arguments if key not in accepted), None)
-    if unknown is not None:
-        raise SporaxRuntimeError(f"For 'deserialize', the operation {name!r} has no argument {unknown!r}.")
+    For("deserialize").refuse_state(unknown is not None, f"the operation {name!r} has no argument {unknown!r}")
     positional: list[Any] = []
     for key, parameter in accepted.items():
         if parameter.kind is parameter.POSITIONAL_ONLY and key in arguments:
@@ -413,8 +410,7 @@ def compare(pipeline1: Dataset, pipeline2: Dataset) -> bool:
 
 
 def _decoded(document: Document) -> Dataset:
-    if "op_type" not in document:
-        raise SporaxRuntimeError(f"For 'deserialize', every step must have 'op_type', but got {sorted(document)}.")
+    For("deserialize").refuse_state("op_type" not in document, "every step must have 'op_type'", sorted(document))
     kind = document["op_type"]
     if document.get("num_parallel_workers") == config.get_num_parallel_workers():
         # What the settings say is not asked for.

@@ -14,7 +14,7 @@ from typing import Any, dataclass_transform
 
 import numpy as np
 
-from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import config
 from sporax.mindspore.dataset._arguments import Recorded, argument
 from sporax.mindspore.dataset._checks import in_user_code, in_words
@@ -108,6 +108,11 @@ class Transform(Recorded, Operation):
         """The error for a value that it cannot be applied to."""
         return SporaxRuntimeError(f"For '{self.name}', {words}")
 
+    def refuse(self, wrong: object, words: str) -> None:
+        """Raise `fault` if something is `wrong`."""
+        if wrong:
+            raise self.fault(words)
+
     def only(self, values: Values) -> Array:
         """The value of the one column that the transform takes.
 
@@ -123,8 +128,7 @@ class Transform(Recorded, Operation):
 
     def __call__(self, *inputs: Any) -> Any:
         """Apply to one row's values; returns one array, or a tuple of them."""
-        if not inputs:
-            raise self.fault("Input Tensor is not valid. At least one input is required, but got none.")
+        self.refuse(not inputs, "Input Tensor is not valid. At least one input is required, but got none.")
         self._check_kinds(inputs)
         # Direct calls have no row number to draw from.
         if self._calls is None:
@@ -152,8 +156,7 @@ class Transform(Recorded, Operation):
         if array.dtype.kind in "Oc":
             words = f"Invalid user input. Got {type(value)}: {value}, cannot be converted into tensor."
             raise in_words(SporaxTypeError, self.name, words)
-        if not array.size:
-            raise self.fault(f"{self.name}: the input has no data, its shape is {array.shape}.")
+        self.refuse(not array.size, f"{self.name}: the input has no data, its shape is {array.shape}.")
 
 
 def on_values(operation: Operation, values: Values, rng: Draws) -> Values:
@@ -377,8 +380,7 @@ def as_transform(where: str, name: str, operation: object) -> Operation:
 def as_operations(where: str, operations: object) -> tuple[Operation, ...]:
     """One operation or a non-empty list of them."""
     items = list(operations) if isinstance(operations, (list, tuple)) else [operations]
-    if not items:
-        raise SporaxValueError(f"For '{where}', the list of operations must not be empty.")
+    For(where).refuse(not items, "the list of operations must not be empty")
     return tuple(as_operation(where, item) for item in items)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 
 Array = np.ndarray[Any, Any]
 Row = dict[str, Array]
@@ -129,9 +129,8 @@ def collate(name: str, column: Column) -> Array:
 def _collated_dict(name: str, items: Sequence[dict[Any, Any]]) -> dict[Any, Any]:
     """One dict of several with equal keys: each value collated."""
     if any(item.keys() != items[0].keys() for item in items):
-        raise SporaxRuntimeError(
-            f"For 'batch', all dicts of column {name!r} must have the same keys, but got "
-            f"{[sorted(map(str, item)) for item in items]}."
+        raise For("batch").state_error(
+            f"all dicts of column {name!r} must have the same keys, but got {[sorted(map(str, item)) for item in items]}"
         )
     return {key: opened(collate(f"{name}[{key!r}]", [as_value(item[key]) for item in items])) for key in items[0]}
 

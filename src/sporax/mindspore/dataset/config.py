@@ -23,7 +23,7 @@ import numpy as np
 from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._checks import INT32_MAX, UINT32_MAX, in_words
+from sporax.mindspore.dataset._checks import INT32_MAX, UINT32_MAX, in_words, refuse
 from sporax.mindspore.dataset.debug import DebugHook
 
 __all__ = """
@@ -239,8 +239,7 @@ def set_enable_autotune(enable: bool, filepath_prefix: str | None = None) -> Non
         fault = fault or f"The value json_filepath is a directory: {filepath_prefix}."
     elif not folder.is_dir():
         fault = f"Directory {folder} does not exist."
-    if enable and fault:
-        raise in_words(SporaxRuntimeError, "set_enable_autotune", fault)
+    refuse(enable and fault, SporaxRuntimeError, "set_enable_autotune", fault)
 
 
 get_enable_autotune = _stored("enable_autotune", False, "Whether tuning was requested.")

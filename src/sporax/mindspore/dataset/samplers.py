@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import (
     IN_MEMORY,
@@ -616,11 +616,9 @@ def _row_numbers(where: str, items: Iterator[int], num_rows: int, limit: int | N
         if limit is not None and len(rows) >= limit:
             break
         if not isinstance(item, numbers.Integral):
-            raise SporaxTypeError(f"For '{where}', a sampler must yield int, but got {item!r}.")
+            raise For(where).type_error("a sampler must yield int", item, show=repr)
         if not 0 <= item < num_rows:
-            raise SporaxRuntimeError(
-                f"For '{where}', Sample ID ({item}) is out of bound, expected range [0, {num_rows - 1}]."
-            )
+            raise For(where).state_error(f"Sample ID ({item}) is out of bound, expected range [0, {num_rows - 1}]")
         rows.append(int(item))
     return np.array(rows, np.int64)
 

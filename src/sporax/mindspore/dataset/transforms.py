@@ -12,7 +12,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of
-from sporax.mindspore.dataset._checks import in_words, numpy_dtype, type_error
+from sporax.mindspore.dataset._checks import in_words, numpy_dtype, refuse, type_error
 from sporax.mindspore.dataset._operations import (
     Elementwise,
     OneToOne,
@@ -94,8 +94,7 @@ class OneHot(OneToOne):
     )
 
     def _prepare(self) -> None:
-        if self.num_classes < 1:
-            raise in_words(SporaxValueError, "OneHot", "Input must be greater than 0.", self.num_classes)
+        refuse(self.num_classes < 1, SporaxValueError, "OneHot", "Input must be greater than 0.", self.num_classes)
         check.number("OneHot", "smoothing_rate", self.smoothing_rate, 0.0, 1.0, types=(int, float))
 
     def _one(self, value: Array) -> Array:
@@ -246,11 +245,9 @@ class Slice(OneToOne):
             place = picks.index(Ellipsis)
             # As many dimensions as the other picks leave.
             picks[place : place + 1] = [None] * (value.ndim - len(picks) + 1)
-        if len(picks) > value.ndim:
-            raise self.fault(f"{len(picks)} slices are too many for the shape {value.shape}.")
+        self.refuse(len(picks) > value.ndim, f"{len(picks)} slices are too many for the shape {value.shape}.")
         for dim, pick in enumerate(picks):
-            if pick is False or pick == []:
-                raise self.fault("Both indices and slices can not be empty.")
+            self.refuse(pick is False or pick == [], "Both indices and slices can not be empty.")
             try:
                 # One dimension at a time: numpy would combine several lists element by element.
                 value = value if pick is None or pick is True else value[(slice(None),) * dim + (self._range(pick),)]
@@ -273,8 +270,7 @@ class Concatenate(Transform):
     append: Any = argument(None, "array that comes last.", default=None)
 
     def _prepare(self) -> None:
-        if self.axis not in (0, -1):
-            raise in_words(SporaxValueError, "Concatenate", "only 1D concatenation supported.", self.axis)
+        refuse(self.axis not in (0, -1), SporaxValueError, "Concatenate", "only 1D concatenation supported.", self.axis)
         self.prepend = None if self.prepend is None else as_value(self.prepend)
         self.append = None if self.append is None else as_value(self.append)
         for name, part in (("prepend", self.prepend), ("append", self.append)):
@@ -321,8 +317,7 @@ class _OfSeveral(Transform):
 
     def _prepare(self) -> None:
         check.instance(self.name, "transforms list", self.transforms, list)
-        if not self.transforms:
-            raise in_words(SporaxValueError, self.name, "transforms list can not be empty.")
+        refuse(not self.transforms, SporaxValueError, self.name, "transforms list can not be empty.")
         self.operations = tuple(as_transform(self.name, f"transforms[{i}]", t) for i, t in enumerate(self.transforms))
         # With functions of the user MindSpore has it in Python.
         self.takes = 0 if is_python(self) else self.takes

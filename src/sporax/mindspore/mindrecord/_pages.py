@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.mindspore.mindrecord._schema import MRMDefineCategoryError, ParamTypeError, ParamValueError, Row
 from sporax.mindspore.mindrecord._shard import Shard, open_shards
 from sporax.mindspore.mindrecord._write import check_file_name
@@ -193,14 +193,12 @@ class MindPage:
             # Names are compared as text, since the public category names are str even for numbers.
             if str(value) == category_name
         ]
-        if not positions:
-            raise SporaxRuntimeError(f"For 'MindPage', Invalid data, category_name: {category_name} could not found.")
+        For("MindPage").refuse_state(not positions, f"Invalid data, category_name: {category_name} could not found")
         chosen = positions[page * num_row : (page + 1) * num_row]
         return [shard.read(i, [f.name for f in shard.header.schema.fields]) for shard, i in chosen]
 
     def _column(self) -> str:
-        if self._field is None:
-            raise SporaxRuntimeError("For 'MindPage', 'category_field' must be set first.")
+        For("MindPage").refuse_state(self._field is None, "'category_field' must be set first")
         # In the index a column is called after its field and the number of its schema, and files have one schema.
         return f"{self._field}_0"
 

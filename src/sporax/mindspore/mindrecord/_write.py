@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import log
 from sporax.mindspore.mindrecord._schema import (
     MRMAddIndexError,
@@ -173,8 +173,7 @@ class FileWriter:
         self._page_bytes = self._size("set_page_size", page_size, *_PAGE_LIMITS)
 
     def _size(self, where: str, value: object, low: int, high: int) -> int:
-        if self._writers or self._appended:
-            raise SporaxRuntimeError(f"For '{where}', the size must be set before rows are written.")
+        For(where).refuse_state(self._writers or self._appended, "the size must be set before rows are written")
         # `v & (v - 1)` clears the lowest bit, which leaves 0 for powers of two only.
         if not isinstance(value, int) or not low <= value <= high or value & (value - 1):
             raise SporaxInvalidSizeError.must(where, "the size", f"be a power of two in [{low}, {high}]", repr(value))
@@ -197,9 +196,8 @@ class FileWriter:
             words = f"The parameter `parallel_writer` must be bool. Got {parallel_writer!r}."
             raise SporaxTypeError(f"For 'write_raw_data', {words}")
         if self._parallel not in (None, parallel_writer):
-            raise SporaxRuntimeError(
-                "For 'write_raw_data', The parameter `parallel_writer` must be consistent during use. Got "
-                f"{self._parallel} and {parallel_writer}."
+            raise For("write_raw_data").state_error(
+                f"The parameter `parallel_writer` must be consistent during use. Got {self._parallel} and {parallel_writer}"
             )
         # MindSpore's writer fixes the mode with the first call.
         self._parallel = parallel_writer
@@ -239,8 +237,7 @@ class FileWriter:
         return [row for row, reason in zip(rows, reasons, strict=True) if not reason]
 
     def _open(self) -> Schema:
-        if self._schema is None:
-            raise SporaxRuntimeError("For 'write_raw_data', there must be a schema: call 'add_schema' first.")
+        For("write_raw_data").refuse_state(self._schema is None, "there must be a schema: call 'add_schema' first")
         if self._writers:
             return self._schema
         if self._appended is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore._declared import REQUIRED, Argument
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import in_words
@@ -135,9 +135,8 @@ def _stl10_labels(where: str, folder: Path, name: str, count: int) -> Array:
     # Labels are stored from 1, MindSpore gives them from 0.
     labels = np.frombuffer(read_bytes(where, path), np.uint8).astype(np.int32) - 1
     if len(labels) != count:
-        raise SporaxRuntimeError(
-            f"For '{where}', {str(path)!r} must hold one label for each of the {count} images of {name}_X.bin, but holds "
-            f"{len(labels)}."
+        raise For(where).state_error(
+            f"{str(path)!r} must hold one label for each of the {count} images of {name}_X.bin, but holds {len(labels)}"
         )
     return labels
 

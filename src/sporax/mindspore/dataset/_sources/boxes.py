@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset._rows import FILE_NAME, Array
 from sporax.mindspore.dataset._sources import format as arg
 from sporax.mindspore.dataset._sources.format import FormatDataset, Rows
@@ -168,8 +168,7 @@ def _voc_values(
     if not boxes and class_indexing is not None:
         raise SporaxValueError(f"For '{where}', 'class_indexing' needs the task 'Detection', but got {task!r}.")
     listed = folder / "ImageSets" / ("Main" if boxes else "Segmentation") / f"{usage}.txt"
-    if not listed.is_file():
-        raise SporaxValueError(f"For '{where}', 'usage' must name a list, but {str(listed)!r} does not exist.")
+    For(where).refuse(not listed.is_file(), f"'usage' must name a list, but {str(listed)!r} does not exist")
     return folder, boxes, listed, class_indexing, decoded, extra_metadata
 
 

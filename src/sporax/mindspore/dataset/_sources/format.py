@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore._declared import REQUIRED, Argument, Check, documented, published, signature_of
 from sporax.mindspore.dataset import _checks, config
 from sporax.mindspore.dataset._arguments import record_constructor, recorded_arguments
@@ -193,9 +193,7 @@ class SpecifiedDataset(abc.ABC):
             record_constructor(cls, constructor(cls, format))
 
     def __init__(self, *positional: Any, **named: Any) -> None:
-        raise SporaxTypeError(
-            f"For '{type(self).__name__}', there is no constructor: start from one of its subclasses."
-        )
+        raise For(type(self).__name__).type_error("there is no constructor: start from one of its subclasses")
 
     @abc.abstractmethod
     def _open(self, where: str, columns: Sequence[str], read: Callable[[], Rows], sampling: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.mindspore._declared import REQUIRED
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import in_words
@@ -68,15 +68,13 @@ class ImageFolderDataset(
             # A folder inside has usually been unpacked to the wrong place.
             inner = next((path for path in inside if path.is_dir()), None)
             if inner is not None:
-                raise SporaxRuntimeError(
-                    f"For '{where}', class folders must hold files only, but {str(inner)!r} is a folder; pass 'extensions' to "
-                    "choose files."
+                raise For(where).state_error(
+                    f"class folders must hold files only, but {str(inner)!r} is a folder; pass 'extensions' to choose files"
                 )
             pairs += [(path, label) for path in inside]
-        if not pairs:
-            raise SporaxRuntimeError(
-                f"For '{where}', the folder {str(folder)!r} must hold one folder of images per class, but no files were found."
-            )
+        For(where).refuse_state(
+            not pairs, f"the folder {str(folder)!r} must hold one folder of images per class, but no files were found"
+        )
         return labelled_images(where, pairs, decoded, np.int32)
 
     def num_classes(self) -> int:
@@ -278,7 +276,7 @@ def _byte_columns(where: str, folder: Path, prefix: str) -> Rows:
     pairs = [_pair(where, *pair) for pair in zip(images, labels, strict=True)]
     # Arrays of one shape can be concatenated without a copy per row.
     shapes = {image.shape[1:] for image, _ in pairs}
-    SporaxRuntimeError.raise_if(len(shapes) > 1, where, "all files", "hold images of one size", shapes)
+    For(where).refuse_state(len(shapes) > 1, "all files must hold images of one size", shapes)
     image, label = (np.concatenate(parts) if len(parts) > 1 else parts[0] for parts in zip(*pairs, strict=True))
     return {"image": image[..., None], "label": label.astype(np.uint32)}
 

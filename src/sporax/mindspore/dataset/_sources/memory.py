@@ -12,9 +12,9 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._checks import in_user_code, in_words
+from sporax.mindspore.dataset._checks import in_user_code, in_words, refuse
 from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Block, Column, Row, as_value, block_of, collate, join, opened
@@ -79,8 +79,7 @@ class NumpySlicesDataset(_InMemory):
 def _named_columns(data: Any, column_names: object) -> dict[str, Column]:
     where = "NumpySlicesDataset"
     check.instance(where, "data", data, list, tuple, dict, np.ndarray)
-    if not len(data):
-        raise in_words(SporaxValueError, where, "Argument data cannot be empty")
+    refuse(not len(data), SporaxValueError, where, "Argument data cannot be empty")
     if isinstance(data, tuple):
         check.instance(where, "data[0]", data[0], list, np.ndarray)
     parts = list(data.values()) if isinstance(data, dict) else list(data) if isinstance(data, tuple) else [data]
@@ -263,9 +262,8 @@ class _RowForm:
                     f"to be numbers, strings, bytes or dicts, but column {name!r} got {type(values[i]).__name__}."
                 )
             if self._types is not None and not _same_dtype(value.dtype, self._types[i]):
-                raise SporaxRuntimeError(
-                    f"For 'GeneratorDataset', column {name!r} must be {self._types[i]} as 'column_types' says, "
-                    f"but the source gave {value.dtype}."
+                raise For("GeneratorDataset").state_error(
+                    f"column {name!r} must be {self._types[i]} as 'column_types' says, but the source gave {value.dtype}"
                 )
         return row
 
@@ -337,10 +335,9 @@ class _PickedBatches(Table):
             raise in_user_code("GeneratorDataset", error, "'collate_fn'") from error
         # One column may come without a tuple, as in MindSpore.
         values = results if isinstance(results, tuple) else (results,)
-        if len(values) != len(block):
-            raise SporaxRuntimeError(
-                f"For 'GeneratorDataset', 'collate_fn' must return {len(block)} columns {list(block)}, but got {len(values)}."
-            )
+        For("GeneratorDataset").refuse_state(
+            len(values) != len(block), f"'collate_fn' must return {len(block)} columns {list(block)}", len(values)
+        )
         return {name: _one_row(as_value(value)) for name, value in zip(block, values, strict=True)}
 
 

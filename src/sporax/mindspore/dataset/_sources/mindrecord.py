@@ -12,11 +12,11 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore._declared import Argument
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._cache import check_cache
-from sporax.mindspore.dataset._checks import ConflictingArgumentsError, in_words
+from sporax.mindspore.dataset._checks import ConflictingArgumentsError, in_words, refuse
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
 from sporax.mindspore.dataset._sources import format as arg
@@ -186,8 +186,7 @@ def _prepare(
         words = "padded_sample is specified and requires num_padded as well."
     elif sample is not None and columns is None:
         words = "padded_sample is specified and requires columns_list as well."
-    if words:
-        raise in_words(SporaxRuntimeError, where, words)
+    refuse(words, SporaxRuntimeError, where, words)
     padding = None if sample is None else _padding_row(where, schema, columns or (), sample)
     return shards, columns or tuple(fields), padding, num_padded
 
@@ -205,8 +204,7 @@ def _common_schema(where: str, shards: Sequence[Shard]) -> Schema:
 
 def _padding_row(where: str, schema: Schema, columns: Sequence[str], sample: Mapping[str, Any]) -> Row:
     lacking = next((name for name in columns if name not in sample), None)
-    if lacking is not None:
-        raise in_words(ConflictingArgumentsError, where, "padded_sample cannot match columns_list.", lacking)
+    refuse(lacking is not None, ConflictingArgumentsError, where, "padded_sample cannot match columns_list.", lacking)
     return {name: _padding_value(where, schema.field(name), sample[name]) for name in columns}
 
 
@@ -265,8 +263,7 @@ class MindDataset(
         where: str, shards: Sequence[Shard], columns: Sequence[str], padding: Row | None, num_padded: int
     ) -> MindRecordTable:
         table = MindRecordTable(shards, columns, padding, num_padded)
-        if not table.size:
-            raise SporaxRuntimeError(f"For '{where}', there must be at least one sample, but its files hold none.")
+        For(where).refuse_state(not table.size, "there must be at least one sample, but its files hold none")
         return table
 
     # Not the base's: shuffling by file and labels of any column are special.
@@ -278,9 +275,8 @@ class MindDataset(
         total = sum(shard.size for shard in shards) + num_padded
         # Otherwise ranks would take different numbers of steps.
         if num_padded and shares is not None and total % shares[0]:
-            raise SporaxRuntimeError(
-                f"For '{where}', the number of rows with 'num_padded' must be divisible by 'num_shards', but got {total} and "
-                f"{shares[0]}."
+            raise For(where).state_error(
+                f"the number of rows with 'num_padded' must be divisible by 'num_shards', but got {total} and {shares[0]}"
             )
         workers = check.workers(where, sampling["num_parallel_workers"])
         labels = functools.partial(_labels, sampler=sampler)

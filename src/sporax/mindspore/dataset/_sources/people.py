@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._checks import in_words
+from sporax.mindspore.dataset._checks import in_words, refuse
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._sources import format as arg
 from sporax.mindspore.dataset._sources.format import FormatDataset, Rows
@@ -93,8 +93,7 @@ def _lfw_people(where: str, folder: Path, place: Path, lists: Sequence[Path], de
     numbers = {name: number for number, name in enumerate(names)}
     rows = [row for path in lists for row in parse_lines(where, existing(where, path), _person) if row is not None]
     unknown = next((name for name, _ in rows if name not in numbers), None)
-    if unknown is not None:
-        raise SporaxRuntimeError(f"For '{where}', {unknown!r} of {str(lists[0])!r} is not in lfw-names.txt.")
+    For(where).refuse_state(unknown is not None, f"{unknown!r} of {str(lists[0])!r} is not in lfw-names.txt")
     # Images are counted from 1.
     faces = [(_face(place, name, i), numbers[name]) for name, count in rows for i in range(1, count + 1)]
     return labelled_images(where, faces, decoded)
@@ -346,8 +345,7 @@ def _known_scale(where: str, folder: Path, part: str, kind: str, scale: int, dec
         words = "DIV2KNode: scale equal to 8 is allowed only in bicubic downgrade."
     elif scale not in _SCALES[kind]:
         words = f"DIV2KNode: {kind} downgrade requires scale equal to 4."
-    if words:
-        raise in_words(SporaxValueError, where, words, scale)
+    refuse(words, SporaxValueError, where, words, scale)
     return folder, part, kind, scale, decoded
 
 

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxError, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._rows import Array, Block, Column
 from sporax.mindspore.dataset._streams import Indices, Table, add_place
@@ -73,13 +73,11 @@ def read_idx(where: str, path: Path, magic: int) -> Array:
     # Low byte of the magic number: number of dimensions.
     dims, dtype = magic & 0xFF, _DTYPES[magic >> 8]
     header = 4 * (1 + dims)
-    if len(content) < header:
-        raise SporaxRuntimeError(
-            f"For '{where}', the file {str(path)!r} must begin with {header} header bytes, but has {len(content)}."
-        )
+    For(where).refuse_state(
+        len(content) < header, f"the file {str(path)!r} must begin with {header} header bytes, but has {len(content)}"
+    )
     first, *shape = struct.unpack(f">{1 + dims}I", content[:header])
-    if first != magic:
-        raise SporaxRuntimeError(f"For '{where}', the magic number of {str(path)!r} must be {magic}, but got {first}.")
+    For(where).refuse_state(first != magic, f"the magic number of {str(path)!r} must be {magic}", first)
     have = len(content) - header
     # Bytes behind the data are ignored, as in MindSpore.
     if have < math.prod(shape) * dtype.itemsize:
@@ -201,8 +199,7 @@ def existing(where: str, path: Path) -> Path:
     Raises:
         SporaxRuntimeError: there is nothing.
     """
-    if not path.exists():
-        raise SporaxRuntimeError(f"For '{where}', {str(path)!r} must exist, but there is no such file or folder.")
+    For(where).refuse_state(not path.exists(), f"{str(path)!r} must exist, but there is no such file or folder")
     return path
 
 
@@ -255,8 +252,7 @@ def files_named(where: str, folder: Path, names: Sequence[str]) -> list[Path]:
     files: list[Path] = []
     for name in names:
         paths = sorted(folder.glob(name))
-        if not paths:
-            raise SporaxRuntimeError(f"For '{where}', Invalid file, {folder / name} does not exist or is a directory.")
+        For(where).refuse_state(not paths, f"Invalid file, {folder / name} does not exist or is a directory")
         files += paths
     return files
 
@@ -453,10 +449,7 @@ class FileTable(ArrayTable):
         parts = [parse(path) for path in paths]
         counts = [len(next(iter(part.values()))) for part in parts]
         # An empty data set would fail later, with a message about a shape.
-        if not sum(counts):
-            raise SporaxRuntimeError(
-                f"For '{where}', the files must hold rows, but {[str(p) for p in paths]} hold none."
-            )
+        For(where).refuse_state(not sum(counts), f"the files must hold rows, but {[str(p) for p in paths]} hold none")
         self._paths = paths
         self._starts = np.cumsum([0, *counts])
         self.files = np.repeat(np.arange(len(paths)), counts)

@@ -285,8 +285,7 @@ class PaddedDataset(GeneratorDataset):
 
     def __init__(self, padded_samples: list[dict[str, Any]]) -> None:
         where = "PaddedDataset"
-        if not padded_samples:
-            raise check.in_words(SporaxValueError, where, "padded_samples cannot be empty.")
+        check.refuse(not padded_samples, SporaxValueError, where, "padded_samples cannot be empty.")
         check.instance(where, "padded_samples", padded_samples, list)
         for row in padded_samples:
             check.instance(where, "padded_element", row, dict)

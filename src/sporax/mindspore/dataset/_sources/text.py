@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore._declared import Argument
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._sources import format as arg
@@ -81,8 +81,7 @@ def _header(path: Path, delimiter: str) -> tuple[str, ...]:
     # Only the first file's header; others are assumed to be equal.
     with path.open(newline="", encoding="utf-8") as file:
         first = next(csv.reader(file, delimiter=delimiter), None)
-    if not first:
-        raise SporaxRuntimeError(f"For 'CSVDataset', {path} must begin with a line of column names, but is empty.")
+    For("CSVDataset").refuse_state(not first, f"{path} must begin with a line of column names, but is empty")
     return check.names("CSVDataset", "column_names", first)
 
 
@@ -250,8 +249,7 @@ class LineReader:
 
     def __init__(self, filename: str) -> None:
         self._file: BinaryIO | None = None
-        if not isinstance(filename, str):
-            raise SporaxTypeError(f"For 'LineReader', path: {filename} is not string.")
+        For("LineReader").refuse_type(not isinstance(filename, str), f"path: {filename} is not string")
         if not os.path.isfile(filename):
             fault = "is not a regular file" if os.path.exists(filename) else "does not exist"
             raise SporaxRuntimeError(f"For 'LineReader', The input file [{filename}] {fault}.")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For
 from sporax.mindspore._declared import Argument
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._rows import Array
@@ -195,9 +195,8 @@ def _sentences(where: str, path: Path, columns: Sequence[str], separator: str) -
         fields = line.split(None if separator == " " else separator)
         if line and len(fields) != len(columns):
             # Empty lines end a sentence.
-            raise SporaxRuntimeError(
-                f"For '{where}', every word must have {len(columns)} fields, but line {number} of {str(path)!r} has "
-                f"{len(fields)}."
+            raise For(where).state_error(
+                f"every word must have {len(columns)} fields, but line {number} of {str(path)!r} has {len(fields)}"
             )
         if line:
             sentences[-1].append(fields)
@@ -276,8 +275,7 @@ def _language_pair(doc: str, allowed: Sequence[tuple[str, str]], default: tuple[
             return default
         if not isinstance(pair, (list, tuple)):
             raise _checks.type_error(where, name, "a list or tuple of two languages", pair)
-        if tuple(pair) not in allowed:
-            raise SporaxValueError(f"For '{where}', '{name}' must be one of {list(allowed)}, but got {pair!r}.")
+        For(where).refuse(tuple(pair) not in allowed, f"'{name}' must be one of {list(allowed)}, but got {pair!r}")
         return str(pair[0]), str(pair[1])
 
     return Argument("language_pair", Sequence[str] | None, doc, None, check)
@@ -295,9 +293,9 @@ def _translations(
     def parse(path: Path) -> Columns:
         texts, translations = read(where, existing(where, path)), read(where, existing(where, others[path]))
         if len(texts) != len(translations):
-            raise SporaxRuntimeError(
-                f"For '{where}', {str(path)!r} and {str(others[path])!r} must have equally many lines, but have "
-                f"{len(texts)} and {len(translations)}."
+            raise For(where).state_error(
+                f"{str(path)!r} and {str(others[path])!r} must have equally many lines, but have {len(texts)} and "
+                f"{len(translations)}"
             )
         return {"text": texts, "translation": translations}
 
@@ -339,8 +337,7 @@ def _talks(where: str, path: Path) -> list[str]:
     # Test sets are XML, training sets text with a few marked lines.
     if path.suffix == ".xml":
         segments = [text.strip() for text in _SEGMENT.findall(read_text(where, path))]
-        if not segments:
-            raise SporaxRuntimeError(f"For '{where}', {str(path)!r} must hold <seg> elements, but there are none.")
+        For(where).refuse_state(not segments, f"{str(path)!r} must hold <seg> elements, but there are none")
         return segments
     return [line for _, line in lines(where, path) if line and not line.startswith("<")]
 

@@ -103,13 +103,11 @@ class Schema:
         else:
             words = "columns must be dict or list, columns contain name, type, shape(optional)."
             raise check.in_words(SporaxRuntimeError, "Schema.parse_columns", words, columns)
-        if not items:
-            raise check.in_words(SporaxRuntimeError, "Schema.parse_columns", "Columns are missing.")
+        check.refuse(not items, SporaxRuntimeError, "Schema.parse_columns", "Columns are missing.")
         for item in items:
             # Before `add_column`, whose message would not show the entry.
             missing = next((key for key in ("name", "type") if key not in item), None)
-            if missing is not None:
-                raise check.in_words(SporaxRuntimeError, "Schema", f"Column's {missing} is missing", item)
+            check.refuse(missing is not None, SporaxRuntimeError, "Schema", f"Column's {missing} is missing", item)
             # A file says a scalar by its rank, since it has no shape to give.
             rank_0 = item.get("rank") == 0
             self.add_column(item["name"], item["type"], [] if rank_0 else item.get("shape"))
@@ -153,8 +151,7 @@ def _kind(value: Any) -> str:
     name = {"string": "string", "str": "string", "<u0": "string"}.get(name, name)
     if value is None:
         raise check.in_words(SporaxTypeError, "Schema.add_column", "Expected non-empty string for de_type.")
-    if name not in _TYPES:
-        raise check.in_words(SporaxTypeError, "Schema.add_column", "Unknown column type.", value)
+    check.refuse(name not in _TYPES, SporaxTypeError, "Schema.add_column", "Unknown column type.", value)
     return name
 
 

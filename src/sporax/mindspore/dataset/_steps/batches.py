@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._checks import INT32_MAX, in_user_code, in_words, type_error
+from sporax.mindspore.dataset._checks import INT32_MAX, in_user_code, in_words, refuse, type_error
 from sporax.mindspore.dataset._dataset import BatchInfo, Dataset, StepDataset
 from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
@@ -166,8 +166,7 @@ def check_pad_info(where: str, pad_info: object, columns: Sequence[str]) -> dict
             checked[name] = (None, None)
             continue
         check.instance(where, "value in pad_info", item, tuple)
-        if len(item) != 2:
-            raise in_words(SporaxValueError, where, "value of pad_info should be a tuple of size 2.", item)
+        refuse(len(item) != 2, SporaxValueError, where, "value of pad_info should be a tuple of size 2.", item)
         sizes = item[0]
         if sizes is not None:
             check.instance(where, "shape in pad_info", sizes, list, tuple)
@@ -201,8 +200,7 @@ def check_buckets(where: str, boundaries: Any, sizes: Any) -> tuple[tuple[int, .
         words = "bucket_batch_sizes must contain one element more than bucket_boundaries."
     elif min(sizes) <= 0:
         words = "bucket_batch_sizes should be a list of positive numbers."
-    if words:
-        raise in_words(SporaxValueError, where, words, (boundaries, sizes))
+    refuse(words, SporaxValueError, where, words, (boundaries, sizes))
     return tuple(boundaries), tuple(sizes)
 
 
@@ -361,9 +359,8 @@ class BucketBatchByLengthDataset(StepDataset):
         # The constructor has made sure that there is only one column without a function.
         if self.element_length_function is None:
             if not values[0].ndim:
-                raise SporaxRuntimeError(
-                    f"For 'bucket_batch_by_length', column {self._keys[0]!r} holds scalars and has no length; pass "
-                    "'element_length_function'."
+                raise For("bucket_batch_by_length").state_error(
+                    f"column {self._keys[0]!r} holds scalars and has no length; pass 'element_length_function'"
                 )
             return int(values[0].shape[0])
         length = self.element_length_function(*values)

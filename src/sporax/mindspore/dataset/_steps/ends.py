@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset import _checks as check, config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, fingerprint
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset
@@ -82,7 +82,7 @@ class SourceDataset(Dataset):
             SporaxRuntimeError: there is none.
         """
         if self._sampler is None:
-            raise SporaxRuntimeError(f"For '{where}', the source must have random access, but this one is sequential.")
+            raise For(where).state_error("the source must have random access, but this one is sequential")
         return self._sampler
 
 
@@ -123,7 +123,7 @@ class MappableDataset(SourceDataset):
         # Pass 0 without iterators, so that an index means the same row each time.
         order = self._order(first_pass(0))
         number = check.integer("[]", "index", index)
-        SporaxRuntimeError.raise_if(not 0 <= number < len(order), "[]", "the index", f"be in [0, {len(order)})", number)
+        For("[]").refuse_state(not 0 <= number < len(order), f"the index must be in [0, {len(order)})", number)
         return int(order[number])
 
     def _row(self, index: int) -> Row:
@@ -216,8 +216,7 @@ class TransferDataset(StepDataset):
         Raises:
             SporaxRuntimeError: nothing was read.
         """
-        if not self._batch:
-            raise check.in_words(SporaxRuntimeError, "get_data_info", "Calling get_data_info with bad state.")
+        check.refuse(not self._batch, SporaxRuntimeError, "get_data_info", "Calling get_data_info with bad state.")
         return [value.dtype for value in self._batch], [list(value.shape) for value in self._batch]
 
     def get_send_info(self) -> list[Any]:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-from sporax.base.errors import SporaxError, SporaxRuntimeError
+from sporax.base.errors import For, SporaxError, SporaxRuntimeError
 from sporax.mindspore.dataset import _checks as check, config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, Same, check_cache, fingerprint
 from sporax.mindspore.dataset._callbacks import DSCallback, Events, check_callbacks
@@ -227,8 +227,7 @@ class MapDataset(StepDataset):
                 f"For 'map', 'cache' must not keep the results of random operations, but got {type(random).__name__}: every "
                 "epoch would give those of the first."
             )
-        if self.callbacks:
-            raise SporaxRuntimeError("For 'map', 'cache' must not be combined with 'callbacks', which count all rows.")
+        For("map").refuse_state(self.callbacks, "'cache' must not be combined with 'callbacks', which count all rows")
         below = self._down()[-1]
         picks = isinstance(below, SourceDataset) and below._sampler is not None
         if not picks or below.cache is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._callbacks import Gate
-from sporax.mindspore.dataset._checks import in_user_code, in_words
+from sporax.mindspore.dataset._checks import in_user_code, in_words, refuse
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset
 from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
@@ -209,8 +209,7 @@ class SyncWaitDataset(StepDataset):
         check.independent(where, "Dataset sync wait")
         self.condition_name = check.text(where, "condition_name", condition_name)
         self.num_batch = check.integer(where, "num_batch", num_batch)
-        if self.num_batch < 1:
-            raise in_words(SporaxValueError, where, "num_batch need to be greater than 0.", num_batch)
+        refuse(self.num_batch < 1, SporaxValueError, where, "num_batch need to be greater than 0.", num_batch)
         if callback is not None and not callable(callback):
             raise check.type_error(where, "callback", "callable", callback)
         # `sync_update` addresses conditions by name, also across `zip` and `concat`.
@@ -298,8 +297,7 @@ class ZipDataset(StepDataset):
 
     def __init__(self, datasets: tuple[Dataset, ...]) -> None:
         check.instance("zip", "datasets", datasets, tuple)
-        if len(datasets) < 2:
-            raise in_words(SporaxValueError, "zip", "Can't zip empty or just one dataset!")
+        refuse(len(datasets) < 2, SporaxValueError, "zip", "Can't zip empty or just one dataset!")
         for item in datasets:
             if not isinstance(item, Dataset):
                 words = f"Invalid dataset, expected Dataset object, but got {type(item)}!"

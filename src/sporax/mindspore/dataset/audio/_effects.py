@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of, optional
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, INT32_MAX, in_words, range_error, type_error
@@ -167,8 +167,7 @@ class Flanger(WaveTransform):
 
     def _of_wave(self, wave: Array) -> Array:
         (channels, length), period = wave.shape[-2:], len(self._delays)
-        if not period:
-            raise self.fault("the sample rate must be positive and above 'speed'.")
+        self.refuse(not period, "the sample rate must be positive and above 'speed'.")
         rows = np.arange(channels)[:, None]
         turns = np.arange(length) + (rows * period * self._phase + 0.5).astype(int)
         delays = self._delays[turns % period]
@@ -367,9 +366,8 @@ class MFCC(_Cepstrum):
         count, triangles = check.integer("MFCC", "n_mfcc", n_mfcc, 1), options.get("n_mels", 128)
         self._spectrogram = MelSpectrogram(sample_rate, **options)
         if count > triangles:
-            raise SporaxValueError(
-                f"For 'MFCC', Input n_mels should be greater than or equal to n_mfcc, but got n_mfcc: {n_mfcc} and n_mels: "
-                f"{triangles}."
+            raise For("MFCC").error(
+                f"Input n_mels should be greater than or equal to n_mfcc, but got n_mfcc: {n_mfcc} and n_mels: {triangles}"
             )
         self._accept(dct_type, norm, ("log_mels", log_mels), count, triangles)
 
@@ -404,14 +402,9 @@ class LFCC(_Cepstrum):
         count, bands = check.integer("LFCC", "n_lfcc", n_lfcc, 1), check.integer("LFCC", "n_filter", n_filter, 1)
         check.instance("LFCC", "power", options.get("power", 2.0), float)
         size = options.get("n_fft", 400)
-        if count > size:
-            raise SporaxValueError(
-                f"For 'LFCC', n_fft should be greater than or equal to n_lfcc, but got {size} and {count}."
-            )
+        For("LFCC").refuse(count > size, "n_fft should be greater than or equal to n_lfcc", size, count)
         if (width := options.get("win_length") or 0) > size:
-            raise SporaxValueError(
-                f"For 'LFCC', win_length must be less than or equal to n_fft, but got {width} and {size}."
-            )
+            raise For("LFCC").error(f"win_length must be less than or equal to n_fft, but got {width} and {size}")
         self._accept(dct_type, norm, ("log_lf", log_lf), count, bands)
         self._spectrogram = Spectrogram(**options)
         self._bands = linear_fbanks(size // 2 + 1, low, high, bands, rate).astype(np.float64)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, INT32_MAX, in_words, range_error
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
@@ -331,8 +331,7 @@ class Resample(WaveTransform):
         zeros = check.integer("Resample", "lowpass_filter_width", lowpass_filter_width, 1)
         share = check.number("Resample", "rolloff", rolloff, 0, 1.0, open_low=True)
         shape = 14.769656459379492 if beta is None else check.number("Resample", "beta", beta)
-        if not min(rates):
-            raise SporaxValueError(f"For 'Resample', sample rates must be >= 1, but got {orig_freq} and {new_freq}.")
+        For("Resample").refuse(not min(rates), "sample rates must be >= 1", orig_freq, new_freq)
         self._old, self._new = (rate // math.gcd(*rates) for rate in rates)
         self._cutoff, self._zeros = min(self._old, self._new) * share, zeros
         self._shape = shape if resample_method is ResampleMethod.KAISER_WINDOW else None

@@ -224,8 +224,7 @@ class PitchShift(WaveTransform):
         slow = stretched(spectrum, self._rate, advance) if self._rate != 1 else spectrum
         result = wave_of(self.name, self._frames, slow, math.floor(length / self._rate + 0.5))
         old, new = int(self._sample_rate / self._rate), self._sample_rate
-        if not min(old, new):
-            raise self.fault(f"'sample_rate' must be positive, but got {self._sample_rate}.")
+        self.refuse(not min(old, new), f"'sample_rate' must be positive, but got {self._sample_rate}.")
         common = math.gcd(old, new)
         old, new = old // common, new // common
         result = resampled(result, old, new, min(old, new) * 0.99, 6, None)[..., :length]

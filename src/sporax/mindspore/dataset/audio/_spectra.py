@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, refuse
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform, Values
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
@@ -77,8 +77,7 @@ def create_dct(n_mfcc: int, n_mels: int, norm: NormMode = NormMode.NONE) -> Arra
             words = f"{name} with value {value} is not of type {kind}, but got {type(value)}."
             raise in_words(SporaxTypeError, where, words)
     for name, number in (("n_mfcc", n_mfcc), ("n_mels", n_mels)):
-        if number <= 0:
-            raise in_words(SporaxValueError, where, f"{name} must be greater than 0, but got {number}.")
+        refuse(number <= 0, SporaxValueError, where, f"{name} must be greater than 0, but got {number}.")
     matrix = np.cos(math.pi / n_mels * np.outer(np.arange(n_mels) + 0.5, np.arange(n_mfcc)))
     if norm is NormMode.ORTHO:
         matrix[:, 0] /= math.sqrt(2)
@@ -158,9 +157,8 @@ class Spectrogram(WaveTransform):
         width = self._size if win_length is None else check.integer(where, "win_length", win_length, 1)
         self.hop = width // 2 if hop_length is None else check.integer(where, "hop_length", hop_length, 1)
         if width > self._size:
-            raise SporaxValueError(
-                f"For '{where}', Input win_length should be no more than n_fft, but got win_length: {win_length} and n_fft: "
-                f"{n_fft}."
+            raise For(where).error(
+                f"Input win_length should be no more than n_fft, but got win_length: {win_length} and n_fft: {n_fft}"
             )
         self._pad = check.integer(where, "pad", pad, 0)
         check.instance(where, "window", window, WindowType)
@@ -354,9 +352,7 @@ def masked(where: str, value: Array, dim: int, start: int, width: int, number: f
         what = "'mask_start' should be less than the length of the masked dimension"
         if width > size:
             what = f"'{kind}_mask_param' should be less than or equal to the length of {kind} dimension"
-        raise SporaxRuntimeError(
-            f"For '{where}', {where}: {what}: the stripe is {width} wide from {start} on, of {size}."
-        )
+        raise For(where).state_error(f"{where}: {what}: the stripe is {width} wide from {start} on, of {size}")
     result = value.copy()
     np.moveaxis(result, dim, 0)[start : start + width] = number
     return result
@@ -364,9 +360,7 @@ def masked(where: str, value: Array, dim: int, start: int, width: int, number: f
 
 def _size(where: str, value: Array, dim: int) -> int:
     if value.ndim < 2 or value.dtype.kind != "f":
-        raise SporaxRuntimeError(
-            f"For '{where}', floats (…, freq, time) are required, but got {value.dtype} {value.shape}."
-        )
+        raise For(where).state_error(f"floats (…, freq, time) are required, but got {value.dtype} {value.shape}")
     return value.shape[dim]
 
 
@@ -387,8 +381,7 @@ class _Masking(RandomTransform):
         where, size = type(self).__name__, _size(type(self).__name__, value, self._dim)
         if not self._iid:
             return self._start, self._width
-        if self._width > size:
-            raise SporaxRuntimeError(f"For '{where}', a stripe must be at most {size} wide, but got {self._width}.")
+        For(where).refuse_state(self._width > size, f"a stripe must be at most {size} wide", self._width)
         width = rng.integer(0, self._width)
         return rng.integer(0, size - width), width
 

@@ -147,8 +147,7 @@ class Vad(WaveTransform):
 
     def _of_wave(self, wave: Array) -> Array:
         length, count = wave.shape[-1], math.ceil(self._of["search_time"] * self._of["measure_freq"])
-        if not count:
-            raise self.fault("'search_time' must be at least the time of a measure.")
+        self.refuse(not count, "'search_time' must be at least the time of a measure.")
         before = int(self._of["pre_trigger_time"] * self._rate + 0.5) + self._size
         stop = self._triggered(wave.reshape(-1, length))
         start = length - before - count * self._period if stop is None else stop - before

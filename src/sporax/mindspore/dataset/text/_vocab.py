@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import INT32_MAX, ConflictingArgumentsError, in_words, numpy_dtype, type_error
 from sporax.mindspore.dataset._operations import OneToOne
@@ -41,8 +41,7 @@ class Vocab:
             vocab._ids[check.text("Vocab.from_dict", "word", word)] = number
             # The first word of a number; a second one shows in the comparison below.
             vocab._words.setdefault(number, word)
-        if len(vocab._words) != len(vocab._ids):
-            raise SporaxValueError("For 'Vocab.from_dict', every word must have a number of its own.")
+        For("Vocab.from_dict").refuse(len(vocab._words) != len(vocab._ids), "every word must have a number of its own")
         return vocab
 
     @classmethod
@@ -67,8 +66,7 @@ class Vocab:
                 check.text(where, name, word)
             # `Counter` keeps the order, so the first repeated word is named.
             double = next((word for word, count in collections.Counter(words).items() if count > 1), None)
-            if double is not None:
-                raise in_words(SporaxValueError, where, f"{name} contains duplicate word: {double}.")
+            check.refuse(double is not None, SporaxValueError, where, f"{name} contains duplicate word: {double}.")
         if both := {word for word in word_list if word in special}:
             raise in_words(SporaxValueError, where, f"special_tokens and word_list contain duplicate word :{both}.")
         first = check.boolean(where, "special_first", special_first)
@@ -86,8 +84,7 @@ class Vocab:
             SporaxValueError: the file does not exist, or a word occurs twice.
         """
         path = Path(check.text("Vocab.from_file", "file_path", file_path))
-        if not path.is_file():
-            raise SporaxValueError(f"For 'Vocab.from_file', the file {str(path)!r} does not exist.")
+        For("Vocab.from_file").refuse(not path.is_file(), f"the file {str(path)!r} does not exist")
         words = path.read_text(encoding="utf-8").splitlines()
         if delimiter:
             words = [line.split(delimiter)[0] for line in words]
@@ -129,9 +126,7 @@ class Vocab:
         for row in dataset.create_tuple_iterator(columns=names, num_epochs=1, output_numpy=True):
             for name, value in zip(names, row, strict=True):
                 if value.dtype.kind != "U":
-                    raise SporaxRuntimeError(
-                        f"For 'Vocab.from_dataset', column {name!r} must be str, but is {value.dtype}."
-                    )
+                    raise For("Vocab.from_dataset").state_error(f"column {name!r} must be str, but is {value.dtype}")
                 counts.update(value.reshape(-1).tolist())
         selected = [word for word, n in counts.items() if (low is None or n >= low) and (high is None or n <= high)]
         # The alphabet decides among equals, so that the result does not depend on the order of rows.
@@ -139,10 +134,7 @@ class Vocab:
         return cls.from_list(selected[:top_k], special_tokens, special_first)
 
     def _check_filled(self, where: str) -> None:
-        if not self._ids:
-            raise SporaxRuntimeError(
-                f"For '{where}', Vocab hasn't been initialized yet: use one of its 'from_' methods."
-            )
+        For(where).refuse_state(not self._ids, "Vocab hasn't been initialized yet: use one of its 'from_' methods")
 
     def vocab(self) -> dict[str, int]:
         """Word -> number."""
@@ -183,8 +175,7 @@ def _checked_range(where: str, freq_range: Any) -> tuple[int | None, int | None]
         words = "freq_range needs to be either None or a tuple of 2 integers or an int and a None."
     elif None not in freq_range and not 0 <= freq_range[0] <= freq_range[1]:
         words = "frequency range [a,b] should be 0 <= a <= b (a,b are inclusive)."
-    if words:
-        raise in_words(SporaxValueError, where, words, freq_range)
+    check.refuse(words, SporaxValueError, where, words, freq_range)
     return freq_range[0], freq_range[1]
 
 
@@ -251,9 +242,8 @@ class Vectors:
         path = Path(check.text(cls.__name__, "file_path", file_path))
         limit = 0 if max_vectors is None else check.integer(cls.__name__, "max_vectors", max_vectors, 0)
         if not path.is_file() or not path.match(cls._file_name):
-            raise SporaxRuntimeError(
-                f"For '{cls.__name__}', get real path failed: {cls.__name__}: invalid file, can not find file "
-                f"'{cls._file_name}': '{path}'."
+            raise For(cls.__name__).state_error(
+                f"get real path failed: {cls.__name__}: invalid file, can not find file '{cls._file_name}': '{path}'"
             )
         table: dict[str, Array] = {}
         dim = 0
@@ -269,8 +259,7 @@ class Vectors:
                 table.setdefault(word, cls._numbers(texts, dim, f"{path}, line {number}"))
                 if len(table) == limit:
                     break
-        if not table:
-            raise SporaxRuntimeError(f"For '{cls.__name__}', invalid file, file is empty. It is '{path}'.")
+        For(cls.__name__).refuse_state(not table, f"invalid file, file is empty. It is '{path}'")
         return cls(table, dim)
 
     @classmethod
@@ -280,7 +269,7 @@ class Vectors:
         except ValueError as error:
             raise SporaxRuntimeError(f"For '{cls.__name__}', numbers must follow words in {where}: {error}.") from error
         if len(vector) == 1:
-            raise SporaxRuntimeError(f"For '{cls.__name__}', token with 1-dimensional vector. It is in {where}.")
+            raise For(cls.__name__).state_error(f"token with 1-dimensional vector. It is in {where}")
         if len(vector) != dim or not dim:
             raise SporaxRuntimeError(
                 f"For '{cls.__name__}', all vectors must have the same number of dimensions, but got dim {len(vector)} while "

@@ -21,10 +21,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of
-from sporax.mindspore.dataset._checks import in_words, numpy_dtype
+from sporax.mindspore.dataset._checks import in_words, numpy_dtype, refuse
 from sporax.mindspore.dataset._operations import OneToOne, Transform, Values
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
@@ -136,8 +136,7 @@ class RegexReplace(StringTransform):
 def _numeric(where: str, name: str, value: Any) -> np.dtype[Any]:
     dtype = numpy_dtype(where, name, value)
     # bool and strings have no parse of numbers.
-    if dtype.kind not in "iuf":
-        raise SporaxTypeError(f"For '{where}', data_type: {value} is not numeric data type.")
+    For(where).refuse_type(dtype.kind not in "iuf", f"data_type: {value} is not numeric data type")
     return dtype
 
 
@@ -167,8 +166,7 @@ class ToNumber(OneToOne):
                 fault = self._out_of_bounds(text)
             raise self.fault(f"ToNumber: {fault}.") from error
         if np.isinf(number):
-            if self.data_type == np.float16:
-                raise self.fault(f"ToFloat16: {text} is outside of valid float16 range.")
+            self.refuse(self.data_type == np.float16, f"ToFloat16: {text} is outside of valid float16 range.")
             raise self.fault(f"ToNumber: {self._out_of_bounds(text)}.")
         return number
 
@@ -184,8 +182,7 @@ class Truncate(OneToOne):
     max_seq_len: int = argument(check.integer, low=1)
 
     def _one(self, value: Array) -> Array:
-        if value.ndim not in (1, 2):
-            raise self.fault(f"the input must have the shape (n,) or (k, n), but got {value.shape}.")
+        self.refuse(value.ndim not in (1, 2), f"the input must have the shape (n,) or (k, n), but got {value.shape}.")
         return value[..., : self.max_seq_len]
 
 
@@ -237,8 +234,7 @@ def _pad(where: str, name: str, pad: object) -> tuple[str, int]:
     if not isinstance(pad, tuple) or not fits:
         words = f"{name} needs to be a tuple of (str, int) str is pad token and int is pad_width."
         raise in_words(SporaxValueError, where, words, pad)
-    if pad[1] < 0:
-        raise in_words(SporaxValueError, where, "padding width need to be positive numbers.", pad)
+    refuse(pad[1] < 0, SporaxValueError, where, "padding width need to be positive numbers.", pad)
     return pad
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of, optional
-from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, range_error
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, range_error, refuse
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, RandomTransform
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
@@ -182,12 +182,10 @@ def _range(
     """Two numbers within [low, high], or those that lie up to one number away from `center`."""
     check.instance(where, name, value, numbers.Number, list, tuple)
     if not isinstance(value, (list, tuple)):
-        if value < 0:
-            raise in_words(SporaxValueError, where, f"The input value of {name} cannot be negative.", value)
+        refuse(value < 0, SporaxValueError, where, f"The input value of {name} cannot be negative.", value)
         # A width of more than 1 must not make a factor negative.
         value = max(low, center - value), center + value
-    if len(value) != 2:
-        raise in_words(SporaxTypeError, where, f"If {name} is a sequence, the length must be 2.", value)
+    refuse(len(value) != 2, SporaxTypeError, where, f"If {name} is a sequence, the length must be 2.", value)
     first, last = (check.number(where, name, number, -np.inf, np.inf) for number in value)
     if first > last:
         words = f"{name} value should be in (min,max) format. Got ({value[0]}, {value[1]})."
@@ -442,8 +440,7 @@ class RandomSolarize(RandomTransform):
 
     def _prepare(self) -> None:
         where, threshold = "RandomSolarize", self.threshold
-        if len(threshold) != 2:
-            raise in_words(SporaxValueError, where, "threshold must be a sequence of two numbers.", threshold)
+        refuse(len(threshold) != 2, SporaxValueError, where, "threshold must be a sequence of two numbers.", threshold)
         ends = (check.integer(where, f"threshold[{i}]", end, 0, 255, ranged="") for i, end in enumerate(threshold))
         self._low, self._high = ends
         if self._low > self._high:

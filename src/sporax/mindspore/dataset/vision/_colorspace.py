@@ -12,7 +12,7 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of
-from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, refuse
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
@@ -250,8 +250,7 @@ def _pair(name: str, value: Any, words: str) -> list[tuple[str, Any]]:
     """Two numbers with their names, from one or two."""
     if not isinstance(value, (list, tuple)):
         return [(name, value)] * 2
-    if len(value) != 2:
-        raise in_words(SporaxTypeError, "GaussianBlur", words, value)
+    refuse(len(value) != 2, SporaxTypeError, "GaussianBlur", words, value)
     return [(f"{name}[{i}]", number) for i, number in enumerate(value)]
 
 

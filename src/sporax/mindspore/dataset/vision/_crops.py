@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of, optional
-from sporax.mindspore.dataset._checks import in_words
+from sporax.mindspore.dataset._checks import refuse
 from sporax.mindspore.dataset._operations import OneToOne, Operation, RandomTransform, Transform, Values, as_operation
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
@@ -130,8 +130,7 @@ def _pixels(where: str, name: str, value: Any, least: int, counts: tuple[int, ..
     check.instance(where, name, value, int, list, tuple)
     if isinstance(value, int):
         return (check.integer(where, name, value, least),) * 2
-    if len(value) not in counts:
-        raise in_words(SporaxValueError, where, words, value)
+    refuse(len(value) not in counts, SporaxValueError, where, words, value)
     return tuple(check.integer(where, f"{name}{i}", number, least) for i, number in enumerate(value))
 
 
@@ -179,8 +178,7 @@ def _columns(where: str, values: Values) -> tuple[Array, Array]:
     Raises:
         SporaxRuntimeError: another number of columns, boxes of another form, or boxes beyond the image.
     """
-    if len(values) != 2:
-        raise SporaxRuntimeError(f"For '{where}', two columns, image and boxes, are needed, but got {len(values)}.")
+    For(where).refuse_state(len(values) != 2, "two columns, image and boxes, are needed", len(values))
     image, boxes = values
     check_image(where, image, (3,))
     # MindSpore's boxes are float32 and may carry more columns behind the four.
@@ -199,8 +197,7 @@ def _columns(where: str, values: Values) -> tuple[Array, Array]:
             fault = f"bounding boxes is out of bounds of the image, {size}, but got: {boxes[beyond][0, :4].tolist()}"
         elif negative.any():
             fault = f"the coordinates of the bounding boxes has negative value, got: {boxes[negative][0, :4].tolist()}"
-    if fault:
-        raise SporaxRuntimeError(f"For '{where}', BoundingBox: {fault}.")
+    For(where).refuse_state(fault, f"BoundingBox: {fault}")
     # A copy: boxes are changed in place below.
     return image, boxes.copy()
 

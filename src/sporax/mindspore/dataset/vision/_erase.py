@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of
-from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, refuse
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform, Values
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
@@ -41,8 +41,7 @@ def _three_values(where: str, name: str, value: Any) -> list[float]:
     values = value if isinstance(value, tuple) else [value] * 3
     for i, number in enumerate(values):
         check.instance(where, f"{name}[{i}]", number, float, int)
-    if len(values) != 3:
-        raise in_words(SporaxTypeError, where, f"{name} should be a single integer/float or a 3-tuple.", value)
+    refuse(len(values) != 3, SporaxTypeError, where, f"{name} should be a single integer/float or a 3-tuple.", value)
     return [check.number(where, f"{name}[{i}]", number, 0, 255) for i, number in enumerate(values)]
 
 
@@ -58,8 +57,7 @@ class Erase(OneToOne):
 
     def _one(self, value: Array) -> Array:
         check_image("Erase", value, (3,))
-        if value.shape[2] != 3:
-            raise self.fault(f"Erase: the image must have 3 channels, but got the shape {value.shape}.")
+        self.refuse(value.shape[2] != 3, f"Erase: the image must have 3 channels, but got the shape {value.shape}.")
         result = value.copy()
         result[self.top : self.top + self.height, self.left : self.left + self.width] = self.value
         return result
@@ -160,8 +158,7 @@ class RandomErasing(RandomTransform):
 
 def _columns(where: str, values: Values) -> tuple[Array, Array]:
     """(images, labels) of a batch, labels (N, classes) or (N, k, classes)."""
-    if len(values) != 2:
-        raise SporaxRuntimeError(f"For '{where}', two columns, images and labels, are needed, but got {len(values)}.")
+    For(where).refuse_state(len(values) != 2, "two columns, images and labels, are needed", len(values))
     images, labels = values
     if labels.dtype.kind not in "biuf":
         words = f"invalid label type, label must be in a numeric type, but got: {labels.dtype}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._operations import OneToOne
@@ -37,8 +37,7 @@ def read_file(filename: str) -> Array:
             f"For 'read_file', Invalid file path, {filename} {_path_fault(path)}. It cannot be read ({error.strerror})."
         ) from error
     # MindSpore refuses empty files as well.
-    if not content:
-        raise SporaxRuntimeError(f"For 'read_file', the file '{path}' must not be empty.")
+    For("read_file").refuse_state(not content, f"the file '{path}' must not be empty")
     # A copy, since arrays over bytes are read-only.
     return np.frombuffer(content, np.uint8).copy()
 
@@ -145,9 +144,8 @@ def _image(where: str, image: Any) -> Array:
         )
     value = as_value(image)
     if value.ndim < 2:
-        raise SporaxRuntimeError(
-            f"For '{where}', {_cpp_name(where)}: invalid parameter, image should have at least two dimensions, but "
-            f"got: {value.ndim}."
+        raise For(where).state_error(
+            f"{_cpp_name(where)}: invalid parameter, image should have at least two dimensions, but got: {value.ndim}"
         )
     return value
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of, optional
-from sporax.mindspore.dataset._checks import in_words
+from sporax.mindspore.dataset._checks import refuse
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
@@ -136,8 +136,7 @@ class RandomVerticalFlip(_RandomFlip):
 
 def _corner(where: str, name: str, value: Any) -> tuple[int, ...]:
     check.instance(where, name, value, list, tuple)
-    if len(value) != 2:
-        raise in_words(SporaxTypeError, where, "Coordinates should be a list/tuple (y, x) of length 2.", value)
+    refuse(len(value) != 2, SporaxTypeError, where, "Coordinates should be a list/tuple (y, x) of length 2.", value)
     return tuple(check.integer(where, f"{name}[{i}]", number, 0) for i, number in enumerate(value))
 
 
@@ -386,8 +385,7 @@ class Resize(ByPillow, OneToOne):
     )
 
     def _prepare(self) -> None:
-        if self.interpolation is None:
-            raise in_words(SporaxKeyError, "Resize", "Interpolation should not be None")
+        refuse(self.interpolation is None, SporaxKeyError, "Resize", "Interpolation should not be None")
         self._keep_aspect = isinstance(self.size, int)
         self.size = check_size("Resize", "size", self.size, resizes=True)
         check.instance("Resize", "interpolation", self.interpolation, Inter)

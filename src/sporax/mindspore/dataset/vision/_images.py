@@ -14,7 +14,7 @@ import numpy as np
 
 from sporax.base.errors import SporaxImportError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, refuse
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
@@ -205,8 +205,7 @@ def check_degrees(where: str, name: str, degrees: object) -> tuple[float, float]
     degrees = (0.1, 1.9) if degrees is None else degrees
     if not isinstance(degrees, (list, tuple)):
         raise in_words(SporaxTypeError, where, "degrees must be either a tuple or a list.", degrees)
-    if len(degrees) != 2:
-        raise in_words(SporaxValueError, where, "degrees must be a sequence with length 2.", degrees)
+    refuse(len(degrees) != 2, SporaxValueError, where, "degrees must be a sequence with length 2.", degrees)
     return check_ordered(where, name, degrees, low=0)
 
 
@@ -216,8 +215,7 @@ def check_ordered(
     """(smallest, largest) of two numbers >= low; see `check.number` for `ranged` and `types`."""
     for i, number in enumerate(pair):
         check.number(where, f"{name}[{i}]", number, -np.inf, np.inf, types=types)
-    if pair[0] > pair[1]:
-        raise in_words(SporaxValueError, where, f"{name} should be in (min,max) format. Got (max,min).", pair)
+    refuse(pair[0] > pair[1], SporaxValueError, where, f"{name} should be in (min,max) format. Got (max,min).", pair)
     first, last = (check.number(where, name, number, low, ranged=ranged) for number in pair)
     return first, last
 
@@ -228,8 +226,7 @@ def check_turn(where: str, name: str, degrees: Any) -> tuple[float, float]:
     if not isinstance(degrees, (list, tuple)):
         most = check.number(where, name, degrees, 0)
         return -most, most
-    if len(degrees) != 2:
-        raise in_words(SporaxTypeError, where, "If degrees is a sequence, the length must be 2.", degrees)
+    refuse(len(degrees) != 2, SporaxTypeError, where, "If degrees is a sequence, the length must be 2.", degrees)
     return check_ordered(where, name, degrees, ranged=name)
 
 
@@ -239,8 +236,7 @@ def check_shares(where: str, scale: Any, ratio: Any, erases: bool) -> tuple[tupl
     types = (float, int)
     for name, value in (("scale", scale), ("ratio", ratio)):
         check.instance(where, name, value, *kinds)
-        if len(value) != 2:
-            raise in_words(SporaxTypeError, where, f"{name} should be a {words} of length 2.", value)
+        refuse(len(value) != 2, SporaxTypeError, where, f"{name} should be a {words} of length 2.", value)
     area = check_ordered(where, "scale", scale, low=0, types=types)
     check.positive(where, "scale[1]", scale[1])
     for i, number in enumerate(ratio):

@@ -14,7 +14,7 @@ import numpy as np
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of
-from sporax.mindspore.dataset._checks import in_words, numpy_dtype
+from sporax.mindspore.dataset._checks import in_words, numpy_dtype, refuse
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, Transform, Values
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array, is_pillow
@@ -36,8 +36,7 @@ class Rescale(Elementwise):
         self._of_byte = self._fused(np.arange(256, dtype=np.float32))
 
     def _one(self, value: Array) -> Array:
-        if value.dtype.kind in "USO":
-            raise self.fault(f"an image must be numeric, but got {value.dtype}.")
+        self.refuse(value.dtype.kind in "USO", f"an image must be numeric, but got {value.dtype}.")
         # Without a shift a product rounds once anyway, so no table is needed.
         if value.dtype == np.uint8 and self._shift:
             return self._of_byte[value]
@@ -238,8 +237,7 @@ class NormalizePad(OneToOne):
 
     def _prepare(self) -> None:
         self._normalize = Normalize(self.mean, self.std, self.is_hwc)
-        if not isinstance(self.dtype, str):
-            raise in_words(SporaxTypeError, "NormalizePad", "dtype should be string.", self.dtype)
+        refuse(not isinstance(self.dtype, str), SporaxTypeError, "NormalizePad", "dtype should be string.", self.dtype)
         if self.dtype not in ("float32", "float16"):
             raise in_words(SporaxValueError, "NormalizePad", "dtype only supports float32 or float16.", self.dtype)
         # One channel of zeros behind three colors makes four, which Ascend's convolutions want.
@@ -279,8 +277,7 @@ class LinearTransformation(OneToOne):
         )
         if shape[0] != shape[1]:
             words = f"transformation_matrix should be a square matrix. Got shape {shape} instead."
-        if shape != (size, size):
-            raise in_words(SporaxValueError, "LinearTransformation", words)
+        refuse(shape != (size, size), SporaxValueError, "LinearTransformation", words)
 
     def _one(self, value: Array) -> Array:
         if value.size != len(self.mean_vector):

@@ -20,7 +20,7 @@ import numpy as np
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of
-from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, range_error
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, range_error, refuse
 from sporax.mindspore.dataset._operations import Operation, RandomTransform, Transform, Values, as_transform
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
@@ -286,8 +286,7 @@ class RandomSelectSubpolicy(Transform):
         policy = self.policy
         for name, entries in (("policy", policy), *((f"policy[{i}]", entries) for i, entries in enumerate(policy))):
             check.instance(self.name, name.replace("[", "[[").replace("]", "]]"), entries, list)
-            if not entries:
-                raise in_words(SporaxValueError, self.name, f"{name} can not be empty.")
+            refuse(not entries, SporaxValueError, self.name, f"{name} can not be empty.")
         self._policy = [[_entry(f"[{i}][{k}]", op) for k, op in enumerate(ops)] for i, ops in enumerate(policy)]
         self.operations = tuple(operation for sub_policy in self._policy for operation, _ in sub_policy)
         self.takes = 1 + 2 * max(map(len, policy))

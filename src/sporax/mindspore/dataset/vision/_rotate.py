@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of, optional
-from sporax.mindspore.dataset._checks import FLOAT32_MAX, INT32_MAX, in_words, range_error
+from sporax.mindspore.dataset._checks import FLOAT32_MAX, INT32_MAX, in_words, range_error, refuse
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
@@ -256,8 +256,7 @@ class Affine(OneToOne):
         where, types, shear = "Affine", (int, float), self.shear
         shears = shear if isinstance(shear, (list, tuple)) else (shear, 0.0)
         for name, pair in (("translate", self.translate), ("shear", shears)):
-            if len(pair) != 2:
-                raise in_words(SporaxTypeError, where, f"The length of {name} should be 2.", pair)
+            refuse(len(pair) != 2, SporaxTypeError, where, f"The length of {name} should be 2.", pair)
         self._shift = [
             check.number(where, f"translate[{i}]", share, -1.0, 1.0, types=types)
             for i, share in enumerate(self.translate)
@@ -371,8 +370,7 @@ def _ranges(name: str, value: Any, counts: tuple[int, ...], words: str) -> list[
     check.instance(where, name, value, *((list, tuple) if name == "translate" else (tuple, list)))
     for i, number in enumerate(value):
         check.number(where, f"{name}[{i}]", number, -np.inf, np.inf, types=(int, float))
-    if len(value) not in counts:
-        raise in_words(SporaxTypeError, where, words, value)
+    refuse(len(value) not in counts, SporaxTypeError, where, words, value)
     pairs = [(value[i], value[i + 1]) for i in range(0, len(value), 2)]
     if any(first > last for first, last in pairs) and name != "translate":
         words = f"Input {name}[1] must be equal to or greater than {name}[0]"
@@ -460,9 +458,7 @@ class RandomPerspective(RandomTransform):
 
     def _prepare(self) -> None:
         if self.interpolation not in (Inter.NEAREST, Inter.LINEAR, Inter.CUBIC):
-            raise SporaxValueError.must(
-                self.name, "interpolation", "be NEAREST, LINEAR or CUBIC", self.interpolation.name
-            )
+            raise For(self.name).error("'interpolation' must be NEAREST, LINEAR or CUBIC", self.interpolation.name)
 
     def _draw(self, value: Array, rng: Draws) -> Array | None:
         check_image("RandomPerspective", value)
