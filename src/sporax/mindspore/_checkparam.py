@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore._names.missing import missing_names
 from sporax.mindspore.common.dtype import DType
 
@@ -351,9 +351,8 @@ def args_type_check(*types: Any, **named_types: Any) -> Callable[[Callable[..., 
             arguments = signature.bind(*args, **kwargs).arguments
             for name, value in arguments.get("kwargs", arguments).items():
                 if name in annotated and value is not None and not isinstance(value, annotated[name]):
-                    raise SporaxTypeError(
-                        f"For '{function.__name__}', the argument '{name}' must be {_kinds(annotated[name])}, but got "
-                        f"{type(value).__name__}."
+                    raise For(function.__name__).type_error(
+                        f"the argument '{name}' must be {_kinds(annotated[name])}, but got {type(value).__name__}"
                     )
             return function(*args, **kwargs)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore._names.missing import missing_name
@@ -183,7 +183,7 @@ class OptimizerProcess:
     """
 
     def __init__(self, opt: Any) -> None:
-        check_type("OptimizerProcess", "opt", opt, "an Optimizer", Optimizer)
+        For("OptimizerProcess").typed("opt", opt, "an Optimizer", Optimizer)
         inner: Any = opt.opt if isinstance(opt, LARS) else opt
         self.is_lars = isinstance(opt, LARS)
         self.lars_init_args = getattr(opt, "init_args", {}) if self.is_lars else {}
@@ -269,14 +269,12 @@ class ParameterProcess:
             SporaxTypeError: it holds neither Parameters nor dicts.
         """
         origin = list(origin_params or ())
-        if not origin:
-            raise SporaxValueError("For 'ParameterProcess', 'origin_params' must not be empty.")
+        For("ParameterProcess").refuse(not origin, "'origin_params' must not be empty")
         if isinstance(origin[0], Parameter):
             return [{"params": list(parameters)}]
-        if not isinstance(origin[0], dict):
-            raise SporaxTypeError(
-                f"For 'ParameterProcess', 'origin_params' must hold Parameters or dicts, but got {type(origin[0]).__name__}."
-            )
+        For("ParameterProcess").refuse_type(
+            not isinstance(origin[0], dict), "'origin_params' must hold Parameters or dicts", type(origin[0]).__name__
+        )
         by_name = {parameter.name: parameter for parameter in parameters}
         groups = [group for entry in origin for group in _with_only(entry, by_name, parameters)]
         grouped = {parameter.name for entry in origin for parameter in _members(entry)}
@@ -319,9 +317,7 @@ class FreezeOpt(Cell):
         super().__init__(auto_prefix=False)
         process = OptimizerProcess(opt)
         if train_strategy is not None and train_parameter_groups is None:
-            raise SporaxValueError(
-                "For 'FreezeOpt', 'train_strategy' needs 'train_parameter_groups', but they are None."
-            )
+            raise For("FreezeOpt").error("'train_strategy' needs 'train_parameter_groups', but they are None")
         groups = [list(opt.parameters)] if train_parameter_groups is None else train_parameter_groups
         if not isinstance(groups, list | tuple) or any(not isinstance(group, list | tuple) for group in groups):
             raise SporaxTypeError("For 'FreezeOpt', 'train_parameter_groups' must be a list of lists.")
@@ -408,8 +404,7 @@ class GradientFreeze:
             while len(sequence) < count:
                 sequence += once
             return sequence
-        if freeze_strategy != 1:
-            raise SporaxValueError.must("GradientFreeze", "freeze_strategy", "be 0 or 1", freeze_strategy)
+        For("GradientFreeze").refuse(freeze_strategy != 1, "'freeze_strategy' must be 0 or 1", freeze_strategy)
         groups = list(range(1, parameter_groups_number))
         shares = [group / sum(groups) for group in groups]
         sequence, frozen = [0], 0

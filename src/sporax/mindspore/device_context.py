@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For
 
 KINDS = ("CPU", "GPU", "Ascend")
 _PLATFORMS = {"GPU": "gpu"}
@@ -78,8 +78,7 @@ def _device_count(kind: str) -> Callable[[], int]:
             SporaxRuntimeError: there are none.
         """
         count = len(of_kind(kind))
-        if not count:
-            raise SporaxRuntimeError(f"For 'device_context', the device {kind} does not exist in this process.")
+        For("device_context").refuse_state(not count, f"the device {kind} does not exist in this process")
         return count
 
     return device_count

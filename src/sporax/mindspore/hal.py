@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore import device_context as devices
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.runtime import _memory
@@ -63,15 +63,12 @@ def _checked(where: str, device_target: str | None) -> str:
 def _present(where: str, device_target: str | None) -> list[Any]:
     kind = _checked(where, device_target)
     found = devices.of_kind(kind)
-    if not found:
-        raise SporaxValueError(
-            f"For 'hal.{where}', the device {kind} is not available in this process; hal.is_available tells."
-        )
+    For(f"hal.{where}").refuse(not found, f"the device {kind} is not available in this process; hal.is_available tells")
     return found
 
 
 def _device(where: str, device_id: int, device_target: str | None) -> Any:
-    check_type(f"hal.{where}", "device_id", device_id, "an int", int, takes_bool=False)
+    For(f"hal.{where}").typed("device_id", device_id, "an int", int, takes_bool=False)
     found = _present(where, device_target)
     if not 0 <= device_id < len(found):
         raise SporaxValueError(
@@ -162,9 +159,8 @@ def _for_target(ask: Callable[[], Any]) -> Callable[..., Any]:
     def asked(device_target: str | None = None) -> Any:
         kind = _checked(ask.__name__, device_target)
         if kind != devices.kind_in_use():
-            raise SporaxValueError(
-                f"For 'hal.{ask.__name__}', 'device_target' must be '{devices.kind_in_use()}', which computes here, but got "
-                f"'{kind}'."
+            raise For(f"hal.{ask.__name__}").error(
+                f"'device_target' must be '{devices.kind_in_use()}', which computes here, but got '{kind}'"
             )
         return ask()
 

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import jax
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import log
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.runtime.process import recorded_operators
@@ -152,7 +152,7 @@ class Schedule:
         Raises:
             SporaxValueError: the number is negative.
         """
-        SporaxValueError.raise_if(step < 0, "schedule", "step", "be >= 0", step)
+        For("schedule").refuse(step < 0, "'step' must be >= 0", step)
         cycle, place = divmod(step - self.skip_first, self.wait + self.warmup + self.active)
         if step < self.skip_first or (self.repeat and cycle >= self.repeat) or place < self.wait:
             return ProfilerAction.NONE
@@ -319,8 +319,7 @@ class Profiler:
         Raises:
             SporaxRuntimeError: this or another profiler is recording.
         """
-        if self._is_started:
-            raise SporaxRuntimeError("For 'Profiler.start', the profiler must not be recording, but it is.")
+        For("Profiler.start").refuse_state(self._is_started, "the profiler must not be recording, but it is")
         if self.schedule is None or self.schedule(self.step_num) in _RECORDING:
             self._record()
         self._is_started = True
@@ -354,8 +353,7 @@ class Profiler:
         Raises:
             SporaxRuntimeError: the profiler is not recording.
         """
-        if not self._is_started:
-            raise SporaxRuntimeError("For 'Profiler.stop', the profiler must be recording, but it is not.")
+        For("Profiler.stop").refuse_state(not self._is_started, "the profiler must be recording, but it is not")
         self._is_started = False
         if self._is_recording:
             self._save()
@@ -486,6 +484,4 @@ def analyse(
     if step_list is not None:
         raise SporaxNotImplementedError(f"For 'analyse', 'step_list' is not offered, but got {step_list!r}.")
     if not any(Path(profiler_path).rglob("*.xplane.pb")):
-        raise SporaxValueError(
-            f"For 'analyse', there must be a recording in 'profiler_path', but got {profiler_path!r}."
-        )
+        raise For("analyse").error(f"there must be a recording in 'profiler_path', but got {profiler_path!r}")

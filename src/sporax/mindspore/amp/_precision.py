@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context, nn, ops
 from sporax.mindspore.amp._scalers import DynamicLossScaleManager, LossScaleManager
 from sporax.mindspore.common import DType, Tensor, dtypes
@@ -94,7 +94,7 @@ def auto_mixed_precision(network: Any, amp_level: str = "O0", dtype: DType = dty
         expected = "a Cell or a function" if amp_level == "auto" else "a Cell"
         raise SporaxTypeError.must("auto_mixed_precision", "network", f"be {expected}", type(network).__name__)
     _check_dtype("auto_mixed_precision", dtype)
-    SporaxValueError.raise_unless_in("auto_mixed_precision", "amp_level", amp_level, ("O0", "O1", "O2", "O3", "auto"))
+    For("auto_mixed_precision").one_of("amp_level", amp_level, ("O0", "O1", "O2", "O3", "auto"))
     if function:
         return _choosing(network, dtype)
     if amp_level == "auto":
@@ -142,7 +142,7 @@ def custom_mixed_precision(
         SporaxValueError: not exactly one list, or no such dtype.
     """
     name = "custom_mixed_precision"
-    check_type(name, "network", network, "a Cell", Cell)
+    For(name).typed("network", network, "a Cell", Cell)
     if (white_list is None) == (black_list is None):
         raise SporaxValueError(f"For '{name}', give either 'white_list' or 'black_list', but got both or none.")
     _check_dtype(name, dtype)
@@ -159,14 +159,12 @@ def _check_dtype(name: str, dtype: Any) -> None:
 
 
 def _checked_list(what: str, classes: Any, allowed: tuple[type, ...]) -> tuple[type, ...]:
-    check_type("custom_mixed_precision", what, classes, "a list", list)
+    For("custom_mixed_precision").typed(what, classes, "a list", list)
     # A subclass test with a value that is not a class would raise Python's own TypeError.
     for class_ in classes:
         if not isinstance(class_, type) or not issubclass(class_, allowed):
             kinds = " or ".join(kind.__name__ for kind in allowed)
-            raise SporaxTypeError(
-                f"For 'custom_mixed_precision', '{what}' must hold subclasses of {kinds}, got {class_!r}."
-            )
+            raise For("custom_mixed_precision").type_error(f"'{what}' must hold subclasses of {kinds}, got {class_!r}")
     return tuple(classes)
 
 
@@ -254,7 +252,7 @@ def build_train_network(
         SporaxNotImplementedError: `boost_level` above O0.
     """
     name = "build_train_network"
-    check_type(name, "optimizer", optimizer, "an Optimizer", Optimizer)
+    For(name).typed("optimizer", optimizer, "an Optimizer", Optimizer)
     if level not in ("O0", "O1", "O2", "O3", "auto"):
         raise SporaxValueError(f"For '{name}', 'level' must be 'O0' to 'O3' or 'auto', but got {level!r}.")
     SporaxNotImplementedError.raise_if(boost_level != "O0", name, "boost_level", "be 'O0'", boost_level, show=repr)
@@ -324,8 +322,7 @@ def _effective_level(level: str, settings: dict[str, Any]) -> str:
 
 def _check_settings(name: str, settings: dict[str, Any]) -> None:
     for what, value in settings.items():
-        if what not in _SETTINGS:
-            raise SporaxValueError(f"For '{name}', the settings are {_SETTINGS}, but got '{what}'.")
+        For(name).refuse(what not in _SETTINGS, f"the settings are {_SETTINGS}, but got '{what}'")
         if what == "cast_model_type" and value not in (dtypes.float16, dtypes.float32):
             raise SporaxTypeError(f"For '{name}', 'cast_model_type' must be float16 or float32, but got {value!r}.")
         if what == "keep_batchnorm_fp32" and not isinstance(value, bool):

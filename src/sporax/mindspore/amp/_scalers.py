@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For
 from sporax.mindspore import nn, ops
 from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.nn.loss_scale import every_finite
@@ -225,12 +225,12 @@ class DynamicLossScaleManager(LossScaleManager):
 
 def _at_least_one(name: str, what: str, value: Any) -> Any:
     # bool is a subclass of int, but True is no scale.
-    check_type(name, what, value, "a number", int | float, takes_bool=False)
-    SporaxValueError.raise_if(not 1 <= value < math.inf, name, what, "be >= 1 and finite", value)
+    For(name).typed(what, value, "a number", int | float, takes_bool=False)
+    For(name).refuse(not 1 <= value < math.inf, f"'{what}' must be >= 1 and finite", value)
     return value
 
 
 def _positive_int(what: str, value: Any) -> int:
-    check_type(what, "the value", value, "an int", int, takes_bool=False)
-    SporaxValueError.raise_if(value < 1, what, "the value", "be > 0", value)
+    For(what).typed("the value", value, "an int", int, takes_bool=False)
+    For(what).refuse(value < 1, "the value must be > 0", value)
     return value

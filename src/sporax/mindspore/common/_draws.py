@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore.common import _threefry as threefry
 
 Shape = tuple[int, ...]
@@ -136,10 +136,7 @@ def by_position(values: Callable[..., Any]) -> Callable[..., Any]:
 
 def fans(shape: Shape) -> tuple[int, int]:
     """Inputs and outputs one element of the result connects: (dim 1, dim 0) times the rest."""
-    if len(shape) < 2:
-        raise SporaxValueError(
-            f"For 'initializer', fan in and fan out need at least 2 dimensions, but got shape {shape}."
-        )
+    For("initializer").refuse(len(shape) < 2, f"fan in and fan out need at least 2 dimensions, but got shape {shape}")
     # Size of the receptive field: 1 for a matrix.
     field = math.prod(shape[2:])
     return shape[1] * field, shape[0] * field
@@ -217,7 +214,7 @@ def normal_numbers(mean: float, sigma: float, shape: Any) -> np.ndarray[Any, Any
     Raises:
         SporaxValueError: `sigma` is negative.
     """
-    SporaxValueError.raise_if(sigma < 0, "initializer", "sigma", "not be negative", sigma)
+    For("initializer").refuse(sigma < 0, "'sigma' must not be negative", sigma)
     return np.random.default_rng(_numpy_seed()).normal(mean, sigma, shape).astype(np.float32)
 
 

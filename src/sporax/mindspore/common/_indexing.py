@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxIndexError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxIndexError, SporaxTypeError, SporaxValueError
 from sporax.runtime.state import frames, trace_constants
 
 
@@ -242,8 +242,7 @@ def _true(item: bool) -> Any:
 
 def _slice(item: slice) -> slice:
     bounds = [None if bound is None else _bound(bound) for bound in (item.start, item.stop, item.step)]
-    if bounds[2] == 0:
-        raise SporaxValueError("For 'Tensor.__getitem__', the step of a slice must not be 0.")
+    For("Tensor.__getitem__").refuse(bounds[2] == 0, "the step of a slice must not be 0")
     return slice(*bounds)
 
 
@@ -297,9 +296,7 @@ def _check_count(parts: list[Any], shape: tuple[int, ...]) -> None:
         raise SporaxIndexError("For 'Tensor.__getitem__', an index can have only one ellipsis.")
     expected = sum(_width(part) for part in parts)
     if not shape and expected:
-        raise SporaxTypeError(
-            "For 'Tensor.__getitem__', cannot iterate over a scalar tensor: it has no dimension to index."
-        )
+        raise For("Tensor.__getitem__").type_error("cannot iterate over a scalar tensor: it has no dimension to index")
     if expected > len(shape):
         raise SporaxIndexError(
             f"For 'Tensor.__getitem__', too many indices: {expected} for a tensor with {len(shape)} dimensions {shape}."

@@ -18,13 +18,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from sporax.base.errors import (
-    SporaxAttributeError,
-    SporaxNotImplementedError,
-    SporaxTypeError,
-    SporaxValueError,
-    check_type,
-)
+from sporax.base.errors import For, SporaxAttributeError, SporaxNotImplementedError, SporaxTypeError
 from sporax.mindspore._names.missing import answer_missing_names, late
 from sporax.mindspore.common import gradient_hooks
 from sporax.mindspore.common._rank_parts import of_all_ranks
@@ -54,8 +48,8 @@ def set_recursion_limit(recursion_limit: int = 1000) -> None:
         raise SporaxTypeError(
             f"For 'set_recursion_limit', the input value must be int, but got '{type(recursion_limit).__name__}'."
         )
-    SporaxValueError.raise_if(
-        recursion_limit <= 0, "set_recursion_limit", "the input value", "be int and must > 0", f"'{recursion_limit}'"
+    For("set_recursion_limit").refuse(
+        recursion_limit <= 0, "the input value must be int and must > 0", f"'{recursion_limit}'"
     )
     sys.setrecursionlimit(max(recursion_limit, sys.getrecursionlimit()))
 
@@ -79,7 +73,7 @@ def mutable(input_data: Any, dynamic_len: bool = False) -> Any:
         SporaxTypeError: something else in it, or `dynamic_len` is not a bool.
         SporaxNotImplementedError: `dynamic_len` is True.
     """
-    check_type("mutable", "dynamic_len", dynamic_len, "a bool", bool)
+    For("mutable").typed("dynamic_len", dynamic_len, "a bool", bool)
     SporaxNotImplementedError.raise_if(dynamic_len, "mutable", "dynamic_len", "be False", "True")
     if isinstance(input_data, tuple | list):
         return type(input_data)(mutable(item) for item in input_data)
@@ -250,6 +244,6 @@ class JitConfig:
             "infer_boost": infer_boost,
         }
         for name, value in settings.items():
-            SporaxValueError.raise_unless_in("JitConfig", name, value, _CHOICES[name])
+            For("JitConfig").one_of(name, value, _CHOICES[name])
         # Named settings win over further ones of the same name.
         self.jit_config_dict = {**kwargs, **settings}

@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, check_type
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError
 
 
 class DType:
@@ -245,7 +245,7 @@ def type_size_in_bytes(dtype: DType) -> int:
     Raises:
         SporaxTypeError: `dtype` is none.
     """
-    check_type("type_size_in_bytes", "dtype", dtype, "a dtype", DType)
+    For("type_size_in_bytes").typed("dtype", dtype, "a dtype", DType)
     return dtype.np_dtype.itemsize
 
 

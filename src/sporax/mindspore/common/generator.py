@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore._names.missing import missing_names
 from sporax.mindspore.common._random_streams import Generator as Stream
 from sporax.mindspore.common.seed import manual_seed as seed_operators, operators
@@ -64,7 +64,7 @@ class Generator:
         Raises:
             SporaxTypeError: `seed` is not an int.
         """
-        check_type("Generator", "seed", seed, "an int", int, takes_bool=False)
+        For("Generator").typed("seed", seed, "an int", int, takes_bool=False)
         self._stream.seed(seed)
         return self
 
@@ -122,7 +122,7 @@ def set_rng_state(state: Tensor) -> None:
 
 
 def _check_state(function: str, state: Any) -> None:
-    check_type(function, "state", state, "a Tensor", Tensor)
+    For(function).typed("state", state, "a Tensor", Tensor)
     if state.shape != (_NUM_WORDS,) or state.array.dtype != np.uint32:
         raise SporaxValueError.must(
             function, "state", f"be UInt32 of shape ({_NUM_WORDS},)", f"{state.dtype} of shape {state.shape}"

@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import For
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.state import frames, ordered_trees
@@ -134,7 +134,7 @@ def register_parameter_hook(self: Parameter, hook_fn: Hook) -> GradientHookHandl
 
 
 def _check(hook: object) -> None:
-    SporaxTypeError.raise_if(not callable(hook), "register_hook", "the hook", "be a function", type(hook).__name__)
+    For("register_hook").refuse_type(not callable(hook), "the hook must be a function", type(hook).__name__)
 
 
 # Hooks stand above tensors, so these get their methods here.

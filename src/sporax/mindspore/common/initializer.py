@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import _draws as fan_functions, _threefry as threefry, dtype as dtypes, seed
 from sporax.mindspore.common._draws import Draw, HostDraw, ProgramDraw, by_position
 from sporax.mindspore.common._host_arrays import aligned, to_device
@@ -210,8 +210,7 @@ def initializer(init: Any, shape: Any = None, dtype: DType = dtypes.float32) -> 
     sizes = _checked_shape(shape)
     if isinstance(init, Tensor | np.ndarray):
         return _from_values(init, sizes, dtype)
-    if sizes is None:
-        raise SporaxValueError("For 'initializer', 'shape' must be given unless 'init' is a Tensor.")
+    For("initializer").refuse(sizes is None, "'shape' must be given unless 'init' is a Tensor")
     if isinstance(init, str):
         init = by_name(init)
     elif isinstance(init, int | float):
@@ -236,7 +235,7 @@ def _checked_shape(shape: Any) -> Shape | None:
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int | np.integer):
             raise SporaxTypeError.must("initializer", "shape", "hold ints", f"{type(size).__name__} in {sizes}")
-        SporaxValueError.raise_if(size < 1, "initializer", "the sizes in 'shape'", "be positive", sizes)
+        For("initializer").refuse(size < 1, "the sizes in 'shape' must be positive", sizes)
     return tuple(int(size) for size in sizes)
 
 
@@ -259,7 +258,7 @@ def by_name(name: str) -> Initializer:
     """The Initializer registered under a name."""
     kind = _NAMES.get(name.lower())
     if kind is None:
-        raise SporaxValueError(f"For 'initializer', no initializer is called '{name}'; known: {sorted(_NAMES)}.")
+        raise For("initializer").error(f"no initializer is called '{name}'; known: {sorted(_NAMES)}")
     return kind()
 
 
@@ -309,7 +308,7 @@ class Identity(Initializer):
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Ones on the diagonal."""
-        SporaxValueError.raise_if(len(shape) != 2, "Identity", "the shape", "have 2 dimensions", shape)
+        For("Identity").refuse(len(shape) != 2, "the shape must have 2 dimensions", shape)
         return draw.xp.eye(*shape, dtype=dtype)
 
 
@@ -325,9 +324,8 @@ class Dirac(Initializer):
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Ones in the middle of the kernel, channel by channel."""
-        SporaxValueError.raise_if(len(shape) not in (3, 4, 5), "Dirac", "the shape", "have 3, 4 or 5 dimensions", shape)
-        if shape[0] % self.groups:
-            raise SporaxValueError(f"For 'Dirac', dim 0 ({shape[0]}) must be divisible by 'groups' ({self.groups}).")
+        For("Dirac").refuse(len(shape) not in (3, 4, 5), "the shape must have 3, 4 or 5 dimensions", shape)
+        For("Dirac").refuse(shape[0] % self.groups, f"dim 0 ({shape[0]}) must be divisible by 'groups' ({self.groups})")
         # Each group passes its own channels through.
         per_group = shape[0] // self.groups
         # As many channels as there are on the smaller side.
@@ -370,7 +368,7 @@ class TruncatedNormal(Initializer):
     """Normal distribution with deviation `sigma` around `mean`, redrawn outside [a, b]."""
 
     def __init__(self, sigma: float = 0.01, mean: float = 0.0, a: float = -2.0, b: float = 2.0) -> None:
-        SporaxValueError.raise_if(not a < b, "TruncatedNormal", "a", "be smaller than 'b'", f"{a} and {b}")
+        For("TruncatedNormal").refuse(not a < b, "'a' must be smaller than 'b'", f"{a} and {b}")
         self.sigma = sigma
         self.mean = mean
         self.a = a
@@ -458,12 +456,11 @@ class VarianceScaling(_ByFan):
     """Variance ``scale / n`` with n the fan chosen by `mode`; `distribution` truncated_normal, untruncated_normal, uniform."""
 
     def __init__(self, scale: float = 1.0, mode: str = "fan_in", distribution: str = "truncated_normal") -> None:
-        SporaxValueError.raise_if(scale <= 0, "VarianceScaling", "scale", "be positive", scale)
-        SporaxValueError.raise_unless_in("VarianceScaling", "mode", mode, ("fan_in", "fan_out", "fan_avg"))
+        For("VarianceScaling").refuse(scale <= 0, "'scale' must be positive", scale)
+        For("VarianceScaling").one_of("mode", mode, ("fan_in", "fan_out", "fan_avg"))
         if distribution not in ("truncated_normal", "untruncated_normal", "uniform"):
-            raise SporaxValueError(
-                "For 'VarianceScaling', 'distribution' must be 'truncated_normal', 'untruncated_normal' or 'uniform', "
-                f"but got '{distribution}'."
+            raise For("VarianceScaling").error(
+                f"'distribution' must be 'truncated_normal', 'untruncated_normal' or 'uniform', but got '{distribution}'"
             )
         self.scale = scale
         self.mode = mode
@@ -493,7 +490,7 @@ class Orthogonal(Initializer):
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        SporaxValueError.raise_if(len(shape) < 2, "Orthogonal", "the shape", "have at least 2 dimensions", shape)
+        For("Orthogonal").refuse(len(shape) < 2, "the shape must have at least 2 dimensions", shape)
         rows, columns = shape[0], math.prod(shape[1:])
         xp = draw.xp
         # A tall matrix has orthonormal columns; a wide one is its transpose.
@@ -508,13 +505,13 @@ class Sparse(Initializer):
     """Normal with deviation `sigma`, and a share `sparsity` of each column set to zero; 2-D only."""
 
     def __init__(self, sparsity: float, sigma: float = 0.01) -> None:
-        SporaxValueError.raise_if(not 0 <= sparsity <= 1, "Sparse", "sparsity", "be in [0, 1]", sparsity)
+        For("Sparse").refuse(not 0 <= sparsity <= 1, "'sparsity' must be in [0, 1]", sparsity)
         self.sparsity = sparsity
         self.sigma = sigma
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        SporaxValueError.raise_if(len(shape) != 2, "Sparse", "the shape", "have 2 dimensions", shape)
+        For("Sparse").refuse(len(shape) != 2, "the shape must have 2 dimensions", shape)
         values, order = draw.split()
         # Rounded up, so that a small share still gives a zero in each column.
         num_zeros = math.ceil(self.sparsity * shape[0])

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore.common import _postponed as postponed
 from sporax.mindspore.common._assigned_globals import AssignedGlobals
@@ -212,16 +212,14 @@ def jit(
     settings = {"capture_mode": capture_mode, "jit_level": jit_level, "dynamic": dynamic, "backend": backend}
     changed = [name for name, value in settings.items() if value != _DEFAULTS[name]]
     for name in (*changed, *options):
-        if name not in _WITHOUT_MEANING:
-            raise SporaxTypeError(f"For 'jit', the option '{name}' is not one of {_WITHOUT_MEANING}.")
+        For("jit").refuse_type(name not in _WITHOUT_MEANING, f"the option '{name}' is not one of {_WITHOUT_MEANING}")
         warnings.warn(f"For 'jit', the option '{name}' has no counterpart in XLA and changes nothing.", stacklevel=2)
     # Used with arguments: the function comes in a second call.
     if function is None:
         return functools.partial(jit, input_signature=input_signature)
     if isinstance(function, Compiled):
         return function
-    if not callable(function):
-        raise SporaxTypeError.must("jit", "the argument", "be a function or a Cell", type(function).__name__)
+    For("jit").refuse_type(not callable(function), "the argument must be a function or a Cell", type(function).__name__)
     return Compiled(function, input_signature)
 
 
@@ -236,7 +234,7 @@ def compiled_in_graph_mode(what: str, function: Callable[..., Any], fn: Callable
     Raises:
         SporaxTypeError: `fn` is neither.
     """
-    SporaxTypeError.raise_if(not callable(fn), what, "fn", "be a function or a Cell", type(fn).__name__)
+    For(what).refuse_type(not callable(fn), "'fn' must be a function or a Cell", type(fn).__name__)
     function.__name__ = f"{what}_of_{getattr(fn, '__name__', type(fn).__name__)}"
     compiled = Compiled(function)
     always = isinstance(fn, Compiled) or getattr(fn, "always_compiled", False)
@@ -272,8 +270,7 @@ def lazy_inline(fn: Any = None, attrs: Any = None, policy: str | None = None) ->
     Raises:
         SporaxValueError: a policy other than None and ``"front"``.
     """
-    if policy not in (None, "front"):
-        raise SporaxValueError.must("lazy_inline", "policy", "be None or 'front'", repr(policy))
+    For("lazy_inline").refuse(policy not in (None, "front"), "'policy' must be None or 'front'", policy, show=repr)
     if fn is None:
         return functools.partial(lazy_inline, attrs=attrs, policy=policy)
 

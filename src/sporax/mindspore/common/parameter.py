@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.mindspore import context
 from sporax.mindspore.common import dtype as dtypes
@@ -92,9 +92,7 @@ class Parameter(Tensor):
         storage_format: str = "",
         device: str | None = None,
     ) -> None:
-        SporaxValueError.raise_if(
-            isinstance(default_input, bool), "Parameter", "default_input", "not be a bool", default_input
-        )
+        For("Parameter").refuse(isinstance(default_input, bool), "'default_input' must not be a bool", default_input)
         self._take_values(default_input)
         self._named = bool(name)
         self._name = _checked_name(name)
@@ -169,7 +167,7 @@ class Parameter(Tensor):
 
     @param_info.setter
     def param_info(self, value: Parameter) -> None:
-        check_type("Parameter", "param_info", value, "the 'param_info' of a Parameter", Parameter)
+        For("Parameter").typed("param_info", value, "the 'param_info' of a Parameter", Parameter)
         for mark in ("_name", "_named", *_MARKS):
             setattr(self, mark, getattr(value, mark))
         frames.touch()
@@ -229,8 +227,8 @@ class Parameter(Tensor):
 
     @comm_fusion.setter
     def comm_fusion(self, value: int) -> None:
-        check_type("Parameter", "comm_fusion", value, "an int", int, takes_bool=False)
-        SporaxValueError.raise_if(value < 0, "Parameter", "comm_fusion", "be >= 0", value)
+        For("Parameter").typed("comm_fusion", value, "an int", int, takes_bool=False)
+        For("Parameter").refuse(value < 0, "'comm_fusion' must be >= 0", value)
         self._comm_fusion = value
         frames.touch()
 
@@ -313,14 +311,13 @@ class Parameter(Tensor):
         """
         if isinstance(data, Tensor) and data.has_init:
             data = data.init_data()
-        check_type("Parameter.set_data", "data", data, "a Tensor or a number", Tensor | int | float)
+        For("Parameter.set_data").typed("data", data, "a Tensor or a number", Tensor | int | float)
         # A number takes the Parameter's dtype.
         array = to_array(data, None if isinstance(data, Tensor) else self.dtype)
         self._check_dtype(jnp.dtype("float64") if isinstance(data, float) else array.dtype)
         if not slice_shape and tuple(array.shape) != self.shape:
-            raise SporaxValueError(
-                f"For 'Parameter.set_data', the shape of parameter '{self.name}' is {self.shape}, "
-                f"but the shape of 'data' is {tuple(array.shape)}."
+            raise For("Parameter.set_data").error(
+                f"the shape of parameter '{self.name}' is {self.shape}, but the shape of 'data' is {tuple(array.shape)}"
             )
         # Copied: the buffer of `data` belongs to another Tensor, and this one is given away.
         same = array.dtype == self.dtype.np_dtype
@@ -430,7 +427,7 @@ class ParameterTuple(tuple[Parameter, ...]):
         parameters = tuple(iterable)
         named: dict[str, Parameter] = {}
         for parameter in parameters:
-            check_type("ParameterTuple", "every element", parameter, "a Parameter", Parameter)
+            For("ParameterTuple").typed("every element", parameter, "a Parameter", Parameter)
             # The same Parameter may occur twice.
             if named.setdefault(parameter.name, parameter) is not parameter:
                 raise SporaxValueError(
@@ -486,8 +483,7 @@ def _check_may_be_served(parameter: Parameter, init_in_server: bool) -> None:
         problem = f"parameter '{parameter.name}' must be of floats, but is {parameter.dtype}"
     elif parameter.size * parameter.itemsize > _MOST_SERVED_BYTES:
         problem = f"parameter '{parameter.name}' must have at most {_MOST_SERVED_BYTES} bytes, but has more"
-    if problem:
-        raise SporaxRuntimeError(f"For 'set_param_ps', {problem}.")
+    For("set_param_ps").refuse_state(problem, f"{problem}")
 
 
 # MindSpore's limit for one weight, 2 GiB.
@@ -504,7 +500,7 @@ def _detached(parameter: Parameter) -> Tensor:
 
 
 def _flag(what: str, value: bool) -> bool:
-    return check_type("Parameter", what, value, "a bool", bool)
+    return For("Parameter").typed(what, value, "a bool", bool)
 
 
 def _checked_name(name: object) -> str:
@@ -513,5 +509,5 @@ def _checked_name(name: object) -> str:
         raise SporaxValueError(f"For 'Parameter', 'name' must be a string or None, but got {type(name).__name__}.")
     # MindSpore's limit.
     if name and len(name) > 1024:
-        raise SporaxValueError(f"For 'Parameter', 'name' must have at most 1024 characters, but got {len(name)}.")
+        raise For("Parameter").error("'name' must have at most 1024 characters", len(name))
     return name or f"Parameter#{next(_unnamed)}"

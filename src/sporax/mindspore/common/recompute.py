@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For
 from sporax.ir import SavedMark, next_number
 from sporax.lowering import marks as trace_marks
 from sporax.lowering.marks import new_tag, offload_scope
@@ -35,9 +35,8 @@ def checked_settings(where: str, settings: Mapping[str, Any]) -> dict[str, bool]
         SporaxTypeError: a setting that is not a bool.
     """
     for name, value in settings.items():
-        if name not in SETTINGS:
-            raise SporaxValueError(f"For '{where}', the settings are {SETTINGS}, but got '{name}'.")
-        check_type(where, name, value, "a bool", bool)
+        For(where).refuse(name not in SETTINGS, f"the settings are {SETTINGS}, but got '{name}'")
+        For(where).typed(name, value, "a bool", bool)
     return {"output_recompute": False, "mp_comm_recompute": True, **settings}
 
 
@@ -66,7 +65,7 @@ def recompute(
     Example:
         >>> y = recompute(self.block, x)
     """
-    SporaxTypeError.raise_if(not hasattr(block, "construct"), "recompute", "block", "be a Cell", type(block).__name__)
+    For("recompute").refuse_type(not hasattr(block, "construct"), "'block' must be a Cell", type(block).__name__)
     settings = checked_settings("recompute", {"output_recompute": output_recompute})
     return run_recomputed(block, args, kwargs, settings)
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For
 from sporax.mindspore.common._random_streams import Generator, KeySequence
 from sporax.runtime.session import SESSION
 
@@ -25,8 +25,8 @@ def set_seed(seed: int) -> None:
         SporaxTypeError: `seed` is not an int.
         SporaxValueError: `seed` is negative.
     """
-    check_type("set_seed", "the argument 'seed'", seed, "int", int, takes_bool=False)
-    SporaxValueError.raise_if(seed < 0, "set_seed", "the argument 'seed'", "be >= 0", seed)
+    For("set_seed").typed("the argument 'seed'", seed, "int", int, takes_bool=False)
+    For("set_seed").refuse(seed < 0, "the argument 'seed' must be >= 0", seed)
     SESSION.seed = seed
     # numpy takes 32 bits.
     np.random.seed(seed % 2**32)
@@ -79,7 +79,7 @@ def _get_graph_seed(op_seed: int | None, kernel_name: str) -> tuple[int, int]:
         SporaxValueError: `op_seed` is negative.
     """
     own = op_seed or 0
-    SporaxValueError.raise_if(own < 0, kernel_name, "the 'seed'", "be int and must >= 0", op_seed)
+    For(kernel_name).refuse(own < 0, "the 'seed' must be int and must >= 0", op_seed)
     overall = SESSION.seed
     if not own and overall is None:
         return 0, 0
@@ -99,7 +99,7 @@ def manual_seed(seed: int) -> Generator:
         SporaxTypeError: `seed` is not an int.
         SporaxValueError: `seed` is negative.
     """
-    check_type("manual_seed", "the argument 'seed'", seed, "int", int, takes_bool=False)
-    SporaxValueError.raise_if(seed < 0, "manual_seed", "the argument 'seed'", "be >= 0", seed)
+    For("manual_seed").typed("the argument 'seed'", seed, "int", int, takes_bool=False)
+    For("manual_seed").refuse(seed < 0, "the argument 'seed' must be >= 0", seed)
     operators.seed(seed)
     return operators

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType
 from sporax.mindspore.common.tensor import Tensor
@@ -165,15 +165,14 @@ class COOTensor(_Matrix):
         assert indices is not None
         assert values is not None
         assert shape is not None
-        SporaxValueError.raise_if(len(shape) != 2, "COOTensor", "the length of 'shape'", "be 2", shape)
+        For("COOTensor").refuse(len(shape) != 2, "the length of 'shape' must be 2", shape)
         _check_index_type("COOTensor", indices=indices)
         # An empty matrix says nothing about its entries.
         if not (indices.shape == (0,) and values.shape == (0,)):
             _check_room("COOTensor", shape, values)
             if values.ndim != 1 or indices.shape != (*values.shape, 2):
-                raise SporaxValueError(
-                    "For 'COOTensor', 'values' must be (entries,) and 'indices' (entries, 2), but got "
-                    f"{values.shape} and {indices.shape}."
+                raise For("COOTensor").error(
+                    f"'values' must be (entries,) and 'indices' (entries, 2), but got {values.shape} and {indices.shape}"
                 )
         self.indices, self.values, self.shape = indices, values, shape
 
@@ -304,8 +303,8 @@ def _check_alone(name: str, other: Any, kind: type, others: tuple[Any, ...]) -> 
 
 def _check_types(name: str, shape: Any, **tensors: Any) -> None:
     for what, value in tensors.items():
-        check_type(name, what, value, "Tensor", Tensor)
-    check_type(name, "shape", shape, "tuple", tuple)
+        For(name).typed(what, value, "Tensor", Tensor)
+    For(name).typed("shape", shape, "tuple", tuple)
     for size in shape:
         if isinstance(size, bool) or not isinstance(size, int):
             raise SporaxTypeError(f"For '{name}', the elements of 'shape' must be int, but got {size!r}.")
@@ -319,9 +318,8 @@ def _check_index_type(name: str, **tensors: Tensor) -> None:
 
 
 def _check_room(name: str, shape: tuple[int, ...], values: Tensor) -> None:
-    SporaxValueError.raise_if(min(shape, default=1) <= 0, name, "the elements of 'shape'", "be positive", shape)
-    if math.prod(shape) < values.size:
-        raise SporaxValueError(f"For '{name}', 'shape' {shape} is too small to hold {values.size} values.")
+    For(name).refuse(min(shape, default=1) <= 0, "the elements of 'shape' must be positive", shape)
+    For(name).refuse(math.prod(shape) < values.size, f"'shape' {shape} is too small to hold {values.size} values")
 
 
 def _unflatten_rows(shape: tuple[int, ...], children: tuple[Tensor, Tensor]) -> RowTensor:

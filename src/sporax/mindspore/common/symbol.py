@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError
 from sporax.runtime.session import SESSION
 
 Shapes: TypeAlias = Mapping[int, Sequence[int]]
@@ -40,17 +40,15 @@ class Symbol:
             ("divisor", divisor, 1),
             ("remainder", remainder, 0),
         ):
-            check_type("Symbol", name, value, "an int", int, takes_bool=False)
-            SporaxValueError.raise_if(value < least, "Symbol", name, f"be >= {least}", value)
-        check_type("Symbol", "unique", unique, "a bool", bool)
+            For("Symbol").typed(name, value, "an int", int, takes_bool=False)
+            For("Symbol").refuse(value < least, f"'{name}' must be >= {least}", value)
+        For("Symbol").typed("unique", unique, "a bool", bool)
         if remainder >= divisor:
             raise SporaxValueError.must("Symbol", "remainder", "be less than 'divisor'", f"{remainder} and {divisor}")
         self.max, self.min, self.divisor, self.remainder, self.unique = max, min, divisor, remainder, unique
         # A rule that nothing fits is a mistake.
         if max and self.smallest > max:
-            raise SporaxValueError(
-                f"For 'Symbol', some size must fit, but the smallest is {self.smallest} and 'max' {max}."
-            )
+            raise For("Symbol").error(f"some size must fit, but the smallest is {self.smallest} and 'max' {max}")
 
     def fits(self, size: int) -> bool:
         """Whether a dimension may have this size."""

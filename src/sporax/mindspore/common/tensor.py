@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import _indexing, _integer_gradients, dtype as dtypes, escaped_tensors
 from sporax.mindspore.common._host_arrays import copied, to_device
 from sporax.mindspore.common.dtype import DType
@@ -83,9 +83,7 @@ class Tensor:
     ) -> None:
         self._initializer: Any = None
         if dtype is not None and not isinstance(dtype, DType):
-            raise SporaxTypeError(
-                f"For 'Tensor', the 'dtype' should be one of {list(dtypes.all_types)}, but got {dtype!r}."
-            )
+            raise For("Tensor").type_error(f"the 'dtype' should be one of {list(dtypes.all_types)}, but got {dtype!r}")
         if init is not None:
             self._init_lazily(input_data, dtype, shape, init)
         elif input_data is None and dtype is not None:  # without a shape: of any number of dimensions
@@ -243,8 +241,8 @@ class Tensor:
         return str(_printable(values))
 
     def __format__(self, spec: str) -> str:
-        SporaxTypeError.raise_if(
-            spec, "Tensor.__format__", "the format", "be empty", f"'{spec}'; format tensor.item() instead"
+        For("Tensor.__format__").refuse_type(
+            spec, "the format must be empty", f"'{spec}'; format tensor.item() instead"
         )
         return str(self)
 
@@ -278,7 +276,7 @@ class Tensor:
     @classmethod
     def from_numpy(cls, array: np.ndarray[Any, Any]) -> Tensor:
         """A Tensor with the values of a numpy array."""
-        check_type("from_numpy", "the input", array, "a numpy array", np.ndarray)
+        For("from_numpy").typed("the input", array, "a numpy array", np.ndarray)
         return wrap(to_array(array, None))
 
     @classmethod
@@ -315,9 +313,8 @@ class Tensor:
     def _scalar(self, what: str) -> np.ndarray[Any, Any]:
         values = np.asarray(_concrete(self.array, what))
         if values.size != 1:
-            raise SporaxValueError(
-                f"For '{what}', only one element tensors can be converted to Python scalars, "
-                f"but this one has shape {self.shape}."
+            raise For(what).error(
+                f"only one element tensors can be converted to Python scalars, but this one has shape {self.shape}"
             )
         return values
 
@@ -341,9 +338,7 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise SporaxTypeError(
-                "For 'len', the tensor must have at least one dimension: Not support len of a 0-D tensor."
-            )
+            raise For("len").type_error("the tensor must have at least one dimension: Not support len of a 0-D tensor")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:

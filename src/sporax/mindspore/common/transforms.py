@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common._pullback import Call, Pullback, Updates, is_differentiable, pushforward, zeros_like
 from sporax.mindspore.common.jit import compiled_in_graph_mode, returning_values
 from sporax.mindspore.common.one_forward import pullback_of
@@ -93,7 +93,7 @@ def get_grad(gradients: Any, identifier: int | Parameter) -> Tensor:
         SporaxTypeError: `identifier` is neither an int nor a Parameter.
         SporaxRuntimeError: it is not among them.
     """
-    check_type("get_grad", "identifier", identifier, "int or Parameter", int | Parameter)
+    For("get_grad").typed("identifier", identifier, "int or Parameter", int | Parameter)
     key = identifier.name if isinstance(identifier, Parameter) else identifier
     gradient = _find_grad(gradients, key)
     if gradient is None:
@@ -252,8 +252,7 @@ def _without_sens(
         return args, kwargs, None
     if "sens" in kwargs:
         return args, {name: value for name, value in kwargs.items() if name != "sens"}, kwargs["sens"]
-    if not args:
-        raise SporaxTypeError("For 'sens_param', the last argument must be the sensitivity, but the call has none.")
+    For("sens_param").refuse_type(not args, "the last argument must be the sensitivity, but the call has none")
     return args[:-1], kwargs, args[-1]
 
 
@@ -282,7 +281,7 @@ def _positions(value: Any) -> Positions | None:
     values = value if isinstance(value, tuple) else (value,)
     if any(isinstance(position, bool) or not isinstance(position, int) for position in values):
         raise SporaxTypeError(f"For 'grad', 'grad_position' must be int, tuple of ints or None, but got {value!r}.")
-    SporaxRuntimeError.raise_if(not values, "grad", "grad_position", "not be empty", value)
+    For("grad").refuse_state(not values, "'grad_position' must not be empty", value)
     if any(position < 0 for position in values) or len(set(values)) < len(values):
         raise SporaxValueError(f"For 'grad', 'grad_position' must hold distinct numbers >= 0, but got {value}.")
     return values
@@ -300,7 +299,7 @@ def _weights(value: Any) -> tuple[tuple[Parameter, ...] | None, bool]:
 
 def _check_flags(**flags: object) -> None:
     for name, value in flags.items():
-        check_type("grad", name, value, "a bool", bool)
+        For("grad").typed(name, value, "a bool", bool)
 
 
 def _tensor_tuple(what: str, values: Any) -> tuple[Tensor, ...]:
@@ -426,7 +425,7 @@ def _jacobian(
         raise SporaxTypeError(f"For '{what}', 'grad_position' must be int or tuple of ints, but got {grad_position!r}.")
     if not positions or any(position < 0 for position in positions) or len(set(positions)) < len(positions):
         raise SporaxValueError.must(what, "grad_position", "hold distinct numbers >= 0", grad_position)
-    check_type(what, "has_aux", has_aux, "a bool", bool)
+    For(what).typed("has_aux", has_aux, "a bool", bool)
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         call = Call(fn, args, kwargs, positions, has_aux=has_aux)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._collectives import messages, primitives
 from sporax.mindspore.ops._collectives.primitives import check_int, check_tensor
@@ -197,6 +197,6 @@ def _reduction(function: str, op: Any) -> str:
 
 
 def _handle(function: str, result: Tensor, async_op: bool) -> CommHandle | None:
-    check_type(function, "async_op", async_op, "a bool", bool)
+    For(function).typed("async_op", async_op, "a bool", bool)
     # Without `async_op` the result is as good as there: JAX waits for it when it is looked at.
     return CommHandle.of_result(result) if async_op else None

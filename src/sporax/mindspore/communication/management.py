@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ir import variables
 from sporax.mindspore import context
 from sporax.mindspore.ops._collectives import told_ranks
@@ -51,7 +51,7 @@ def init(backend_name: str | None = None) -> None:
         SporaxTypeError: `backend_name` is not a string.
         SporaxRuntimeError: another name, or ranks that do not come in time.
     """
-    check_type("init", "backend_name", backend_name, "a string", str | None)
+    For("init").typed("backend_name", backend_name, "a string", str | None)
     if backend_name is not None and backend_name not in _BACKENDS:
         raise SporaxRuntimeError.must("init", "backend_name", f"be one of {list(_BACKENDS)}", f"'{backend_name}'")
     # With parameter servers, the job's scheduler says who is who.
@@ -168,10 +168,9 @@ def get_world_rank_from_group_rank(group: str, group_rank_id: int) -> int:
         SporaxRuntimeError: before `init`, no such group, or the group has no such member.
     """
     members, rank = _member("get_world_rank_from_group_rank", group, "group_rank_id", group_rank_id)
-    if not 0 <= rank < members.size:
-        raise SporaxRuntimeError(
-            f"For 'get_world_rank_from_group_rank', 'group_rank_id' must be in [0, {members.size}), but got {rank}."
-        )
+    For("get_world_rank_from_group_rank").refuse_state(
+        not 0 <= rank < members.size, f"'group_rank_id' must be in [0, {members.size})", rank
+    )
     return members.ranks[rank]
 
 
@@ -184,9 +183,8 @@ def get_group_rank_from_world_rank(world_rank_id: int, group: str) -> int:
     """
     members, rank = _member("get_group_rank_from_world_rank", group, "world_rank_id", world_rank_id)
     if rank not in members.ranks:
-        raise SporaxRuntimeError(
-            f"For 'get_group_rank_from_world_rank', 'world_rank_id' must be one of {list(members.ranks)}, the members of "
-            f"'{group}', but got {rank}."
+        raise For("get_group_rank_from_world_rank").state_error(
+            f"'world_rank_id' must be one of {list(members.ranks)}, the members of '{group}', but got {rank}"
         )
     return members.ranks.index(rank)
 
@@ -222,8 +220,7 @@ def create_group(group: str, rank_ids: list[int], options: Any = None) -> None:
     Raises:
         SporaxTypeError, SporaxValueError, SporaxRuntimeError: bad names or ranks; the message says which.
     """
-    if options is not None:
-        raise SporaxValueError.must("create_group", "options", "be None: HCCL is not used here", repr(options))
+    For("create_group").refuse(options is not None, "'options' must be None: HCCL is not used here", options, show=repr)
     groups.create(group, rank_ids)
 
 
@@ -241,7 +238,7 @@ def destroy_group(group: str) -> None:
 
 
 def _find(function: str, group: Any) -> groups.Group:
-    check_type(function, "group", group, "a string", str)
+    For(function).typed("group", group, "a string", str)
     return groups.find(group, function)
 
 
@@ -251,13 +248,12 @@ def _only_world(function: str, group: Any) -> None:
 
 
 def _require_init(function: str) -> None:
-    if distributed.world() is None:
-        raise SporaxRuntimeError(f"For '{function}', the ranks must have been joined: call init() first.")
+    For(function).refuse_state(distributed.world() is None, "the ranks must have been joined: call init() first")
 
 
 def _member(function: str, group: str, what: str, value: Any) -> tuple[groups.Group, int]:
     """A group, and the number `what` of a member of it."""
     _require_init(function)
     members = _find(function, group)
-    check_type(function, what, value, "an int", int, takes_bool=False)
+    For(function).typed(what, value, "an int", int, takes_bool=False)
     return members, int(value)

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Unpack, get_type_hints
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.cluster import SIMULATED_DEVICES
 from sporax.mindspore.context._groups import gigabytes
 from sporax.mindspore.context._settings import Check, GlobalSettings, Reader, Setter, Settings, kind, number, one_of
@@ -44,7 +44,7 @@ def _dict_of(**allowed: tuple[str, ...]) -> Check:
 
     def check(function: str, key: str, value: Any) -> Any:
         for name, word in kind(dict)(function, key, value).items():
-            SporaxValueError.raise_unless_in(function, f"the keys of '{key}'", name, allowed)
+            For(function).one_of(f"the keys of '{key}'", name, allowed)
             one_of(*allowed[name], type_error=False)(function, f"{name} in {key}", word)
         return value
 
@@ -53,7 +53,7 @@ def _dict_of(**allowed: tuple[str, ...]) -> Check:
 
 def _path(function: str, key: str, value: Any) -> str:
     """A file or folder; relative to where the script is when it names it."""
-    SporaxValueError.raise_if(not _text(function, key, value), function, key, "be a path", value)
+    For(function).refuse(not _text(function, key, value), f"'{key}' must be a path", value)
     return str(os.path.realpath(value))
 
 
@@ -113,7 +113,7 @@ def get_context(attr_key: str) -> Any:
         SporaxTypeError: the name is not a string.
         SporaxValueError: unknown switch.
     """
-    check_type("get_context", "the name", attr_key, "a string", str)
+    For("get_context").typed("the name", attr_key, "a string", str)
     return _settings.get(attr_key)
 
 
@@ -136,7 +136,7 @@ def set_deterministic(deterministic: bool) -> None:
     Raises:
         SporaxTypeError: `deterministic` is not a bool.
     """
-    check_type("set_deterministic", "the parameter 'deterministic'", deterministic, "bool", bool)
+    For("set_deterministic").typed("the parameter 'deterministic'", deterministic, "bool", bool)
     set_context(deterministic="ON" if deterministic else "OFF")
 
 

@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.config import DURABILITIES, CostModelConfig, OffloadConfig, PsConfig, SearchConfig
 from sporax.mindspore.context._settings import Check, flag, kind, number, of_fields, one_of
 from sporax.runtime.session import SESSION
@@ -32,7 +32,7 @@ def set_offload_context(offload_config: dict[str, Any]) -> None:
     Example:
         >>> set_offload_context({"offload_param": "cpu", "auto_offload": False, "offload_cpu_size": "512GB"})
     """
-    check_type(_SET_OFFLOAD, "the argument", offload_config, "a dict", dict)
+    For(_SET_OFFLOAD).typed("the argument", offload_config, "a dict", dict)
     _offload.set(offload_config)
     for key in offload_config:
         # Told once, and only where a flag asks for something that does not happen.
@@ -254,7 +254,7 @@ def _member(*allowed: str) -> Any:
 
 def _staleness(function: str, key: str, value: Any) -> int:
     kind(int)(function, key, value)
-    SporaxValueError.raise_if(value < -1, function, key, "be -1 (unbounded), 0 or positive", value)
+    For(function).refuse(value < -1, f"'{key}' must be -1 (unbounded), 0 or positive", value)
     return int(value)
 
 

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir import HasLayout, Layout, Shape, Strategy, strategy_text
 from sporax.ir.config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, CommFusion, FusionRule, ParallelConfig
 from sporax.mindspore.context._settings import Check, kind, number, one_of
@@ -115,8 +115,7 @@ def _consistent_level(config: ParallelConfig, changes: Mapping[str, Any]) -> Par
 def _checked_dict(name: str, value: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
     kind(dict)(_SET, name, value)
     for key in value:
-        if key not in checks:
-            raise SporaxValueError(f"For '{_SET}', the keys of '{name}' must be among {[*checks]}, but got {key!r}.")
+        For(_SET).refuse(key not in checks, f"the keys of '{name}' must be among {[*checks]}", key, show=repr)
     return {key: checks[key](_SET, f"{key} in {name}", setting) for key, setting in value.items()}
 
 
@@ -208,7 +207,7 @@ def check_sizes(function: str, key: str, value: Any) -> tuple[int, ...]:
     """
     _require(function, key, value, list)
     sizes = tuple(_require(function, f"an element of {key}", size, int) for size in value)
-    SporaxValueError.raise_if(any(size <= 0 for size in sizes), function, key, "be a list of sizes above 0", value)
+    For(function).refuse(any(size <= 0 for size in sizes), f"'{key}' must be a list of sizes above 0", value)
     return sizes
 
 
@@ -234,9 +233,7 @@ def _rule(function: str, collective: str, setting: Any) -> FusionRule:
     if mode == "index":
         return FusionRule("index", check_positions(function, f"{name}['config']", value), configured=True)
     if _require(function, f"{name}['config']", value, int) < 0:
-        raise SporaxValueError(
-            f"For '{function}', '{name}['config']' is a size in MB and must be >= 0, but got {value}."
-        )
+        raise For(function).error(f"'{name}['config']' is a size in MB and must be >= 0, but got {value}")
     return FusionRule("size", value, configured=True)
 
 

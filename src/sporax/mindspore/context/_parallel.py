@@ -16,7 +16,7 @@ from typing import Any, Unpack, get_type_hints
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.ir import PipelineSchedule
 from sporax.ir.config import COMMUNI_PARALLEL_MODES, DEVICES, MAX_RANKS, ParallelConfig, ParallelMode
@@ -71,7 +71,7 @@ class _Context:
 
 def set_world(num_ranks: int, rank: int) -> None:
     """Say how large the job is and which rank this is; what the user set in the context wins over it."""
-    SporaxValueError.raise_if(not 0 <= rank < num_ranks, "set_world", "rank", f"be in [0, {num_ranks - 1}]", rank)
+    For("set_world").refuse(not 0 <= rank < num_ranks, f"'rank' must be in [0, {num_ranks - 1}]", rank)
     SESSION.job = (num_ranks, rank)
     # Compiled steps check their settings again.
     frames.touch()

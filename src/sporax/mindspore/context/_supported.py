@@ -14,7 +14,7 @@ from functools import cache
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ir.config import (
     VARIABLE,
     OffloadConfig,
@@ -62,9 +62,8 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
     """
     # Each stage gets the same number of devices.
     if config.device_num % config.pipeline_stages:
-        raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', 'device_num' must be divisible by 'pipeline_stages', but got "
-            f"{config.device_num} and {config.pipeline_stages}."
+        raise For("set_auto_parallel_context").state_error(
+            f"'device_num' must be divisible by 'pipeline_stages', but got {config.device_num} and {config.pipeline_stages}"
         )
     # Stages are made by the plan, which only these modes have.
     if config.pipeline_stages > 1 and not config.in_global_view:
@@ -137,9 +136,8 @@ def plan_settings_of_training() -> PlanSettings | None:
     # `--devices` simulates more devices than there are.
     devices = max(snapshot().device_num, jax.device_count())
     if devices == 1:
-        raise SporaxRuntimeError(
-            "For 'sporax plan', a training step is planned over more than one device, but there is 1. "
-            "`--devices 8` simulates eight."
+        raise For("sporax plan").state_error(
+            "a training step is planned over more than one device, but there is 1. `--devices 8` simulates eight"
         )
     is_divided = snapshot().parallel_mode == ParallelMode.DATA_PARALLEL
     mode = ParallelMode.SEMI_AUTO_PARALLEL if is_divided else ParallelMode.AUTO_PARALLEL

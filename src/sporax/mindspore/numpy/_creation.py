@@ -8,7 +8,7 @@ from typing import Any, cast
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common.dtype import float32, int32, to_dtype
 from sporax.mindspore.common.tensor import Tensor, wrap
@@ -81,8 +81,7 @@ def _from_numbers(where: str, obj: Any, dtype: Any) -> Tensor:
     except ValueError as error:
         # `from None`: the message holds numpy's words, and its traceback leads into this module only.
         raise SporaxValueError(f"For 'numpy.{where}', the lists must have equal lengths, but: {error}") from None
-    if values.dtype.kind not in "biuf":
-        raise SporaxTypeError(f"For 'numpy.{where}', the input must hold numbers, but got {obj!r}.")
+    For(f"numpy.{where}").refuse_type(values.dtype.kind not in "biuf", "the input must hold numbers", obj, show=repr)
     # A numpy array keeps its dtype, as in MindSpore; Python's numbers become 32 bits.
     plain = values if isinstance(obj, np.ndarray | np.generic) else narrowed(values)
     return Tensor(plain if dtype is None else values.astype(to_dtype(dtype).np_dtype))
@@ -138,8 +137,7 @@ def _shape(where: str, shape: Any) -> tuple[int, ...]:
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     if any(isinstance(size, bool) or not isinstance(size, int | np.integer) for size in sizes):
         raise SporaxTypeError(f"For 'numpy.{where}', 'shape' must be int or tuple of ints, but got {shape!r}.")
-    if any(size < 0 for size in sizes):
-        raise SporaxValueError(f"For 'numpy.{where}', every size in 'shape' must be >= 0, but got {shape}.")
+    For(f"numpy.{where}").refuse(any(size < 0 for size in sizes), "every size in 'shape' must be >= 0", shape)
     return tuple(map(int, sizes))
 
 

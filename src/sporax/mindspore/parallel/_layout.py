@@ -10,7 +10,7 @@ import copy
 import math
 from typing import Any, Self
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.ir import INTERLEAVED, INTERLEAVED_SIZE, DeviceMatrix, Layout as LayoutValue, TensorMap
 
 # MindSpore writes the text "None", not the value None.
@@ -103,8 +103,7 @@ class Layout:
         names = self._device_matrix.names
         if name == NOT_SHARDED:
             return -1
-        if name not in names:
-            raise SporaxValueError(f"For 'Layout', an axis must be one of {(*names, NOT_SHARDED)}, but got {name!r}.")
+        For("Layout").refuse(name not in names, f"an axis must be one of {(*names, NOT_SHARDED)}", name, show=repr)
         # MindSpore counts axes from the right.
         return len(names) - 1 - names.index(name)
 
@@ -123,9 +122,7 @@ def _check_names(device_matrix: tuple[int, ...], names: tuple[str, ...]) -> None
     if len(names) != len(device_matrix):
         raise SporaxValueError.must("Layout", "alias_name", f"have one name per axis of {device_matrix}", names)
     if NOT_SHARDED in names:
-        raise SporaxValueError(
-            f"For 'Layout', '{NOT_SHARDED}' says that a dimension is whole; it cannot be in {names}."
-        )
+        raise For("Layout").error(f"'{NOT_SHARDED}' says that a dimension is whole; it cannot be in {names}")
     if INTERLEAVED in names and device_matrix[names.index(INTERLEAVED)] != INTERLEAVED_SIZE:
         raise SporaxValueError.must("Layout", INTERLEAVED, f"have size {INTERLEAVED_SIZE}", device_matrix)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 
 _MAX_LISTED = 8
 """More ranks than this in one box are counted, not listed, unless they follow on each other."""
@@ -27,10 +27,7 @@ def picture(holders: Mapping[tuple[int, ...], Sequence[int]]) -> str:
         └─────┴─────┘
     """
     sharded = [dim for dim, numbers in enumerate(zip(*holders, strict=True)) if max(numbers) > 0]
-    if len(sharded) > 2:
-        raise SporaxValueError(
-            f"For 'show_layout', at most two dimensions may be sharded in a picture, but got {sharded}."
-        )
+    For("show_layout").refuse(len(sharded) > 2, "at most two dimensions may be sharded in a picture", sharded)
     down: int | None = None
     across: int | None = None
     if len(sharded) == 2:

@@ -18,14 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sporax.base.errors import (
-    SporaxAttributeError,
-    SporaxNotImplementedError,
-    SporaxRuntimeError,
-    SporaxTypeError,
-    SporaxValueError,
-    check_type,
-)
+from sporax.base.errors import For, SporaxAttributeError, SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import missing_names
 from sporax.mindspore.common.tensor import Tensor
@@ -168,7 +161,7 @@ class AutoParallelContext:
             SporaxNotImplementedError: False.
         """
         name = "enable_all_reduce_fusion"
-        check_type("auto_parallel_context", name, enable_all_reduce_fusion, "a bool", bool)
+        For("auto_parallel_context").typed(name, enable_all_reduce_fusion, "a bool", bool)
         if not enable_all_reduce_fusion:
             raise SporaxNotImplementedError.must(
                 "auto_parallel_context", name, "be True", "False: set 'comm_fusion' in set_auto_parallel_context"
@@ -210,7 +203,7 @@ def auto_parallel_context() -> AutoParallelContext:
 
 
 def _check_group(group: str) -> None:
-    check_type("auto_parallel_context", "group", group, "a string", str)
+    For("auto_parallel_context").typed("group", group, "a string", str)
     if group not in _WORLD_GROUPS:
         raise SporaxValueError.must("auto_parallel_context", "group", "be '' or the world group", f"'{group}'")
 
@@ -247,9 +240,7 @@ def _chunk_tensor_by_strategy(np_tensor: Array, strategy: Sequence[int]) -> list
         SporaxValueError: a number of slices that does not divide its dimension, or more numbers than dimensions.
     """
     if not isinstance(np_tensor, np.ndarray):
-        raise SporaxTypeError.must(
-            "_chunk_tensor_by_strategy", "np_tensor", "be a numpy array", type(np_tensor).__name__
-        )
+        raise For("_chunk_tensor_by_strategy").type_error("'np_tensor' must be a numpy array", type(np_tensor).__name__)
     shape = np_tensor.shape
     if len(strategy) != len(shape) or any(size % count for size, count in zip(shape, strategy, strict=True)):
         raise SporaxValueError.must("_chunk_tensor_by_strategy", "strategy", f"divide the shape {shape}", strategy)
@@ -280,15 +271,13 @@ def _load_tensor_by_layout(tensor: Tensor, layout: tuple[Any, ...], rank_id: int
         SporaxTypeError, SporaxValueError: the layout is no tuple, or too short.
         SporaxRuntimeError: slices that differ in size.
     """
-    SporaxTypeError.raise_if(not isinstance(layout, tuple), "_load_tensor_by_layout", "layout", "be a tuple", layout)
-    SporaxValueError.raise_if(len(layout) < 7, "_load_tensor_by_layout", "layout", "have at least 7 members", layout)
+    For("_load_tensor_by_layout").refuse_type(not isinstance(layout, tuple), "'layout' must be a tuple", layout)
+    For("_load_tensor_by_layout").refuse(len(layout) < 7, "'layout' must have at least 7 members", layout)
     dev_mat, tensor_map, slice_shape, _, is_uniform, group, full_shape = layout[:7]
     if not tensor_map:
         return tensor
     if not is_uniform:
-        raise SporaxRuntimeError(
-            "For '_load_tensor_by_layout', all slices must have one size, but the layout has others."
-        )
+        raise For("_load_tensor_by_layout").state_error("all slices must have one size, but the layout has others")
     values = _load_tensor(tensor, dev_mat, tensor_map, full_shape, rank_id)
     if group:
         values = np.split(values, get_group_size(group))[get_rank(group)]

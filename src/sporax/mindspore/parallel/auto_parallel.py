@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 from weakref import ref
 
-from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type, did_you_mean
+from sporax.base.errors import For, SporaxKeyError, SporaxTypeError, SporaxValueError, did_you_mean
 from sporax.ir import Layout as LayoutValue
 from sporax.ir.config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, ParallelConfig, ParallelMode, full_name
 from sporax.mindspore import context
@@ -51,7 +51,7 @@ def check_operator_file(function: str, name: str, path: Any) -> str:
         SporaxKeyError: not absolute, or another ending.
         SporaxTypeError: not a string.
     """
-    check_type(function, name, path, "a string", str)
+    For(function).typed(name, path, "a string", str)
     if not os.path.isabs(path) or not path.endswith(".json"):
         raise SporaxKeyError.must(function, name, "be an absolute path ending in '.json'", f"'{path}'")
     return path
@@ -144,8 +144,7 @@ class AutoParallel(Cell):
             SporaxValueError: None, or an unknown string.
             SporaxTypeError: neither string nor tuple, or entries that are not all tuples of ints or all Layouts.
         """
-        if config is None:
-            raise SporaxValueError.must("AutoParallel.dataset_strategy", "config", "be a string or a tuple", "None")
+        For("AutoParallel.dataset_strategy").refuse(config is None, "'config' must be a string or a tuple", "None")
         self._set(dataset_strategy=config)
         # Data sets ask the last wrapped network how its inputs arrive.
         auto_parallel.remember(self)
@@ -166,7 +165,7 @@ class AutoParallel(Cell):
             raise SporaxValueError.must("AutoParallel.hsdp", "shard_size", "be -1 or a positive int", repr(shard_size))
         if not _is_int(threshold) or threshold < 0:
             raise SporaxValueError(f"For 'AutoParallel.hsdp', 'threshold' must be an int >= 0, but got {threshold!r}.")
-        SporaxValueError.raise_unless_in("AutoParallel.hsdp", "optimizer_level", optimizer_level, OPTIMIZER_LEVELS)
+        For("AutoParallel.hsdp").one_of("optimizer_level", optimizer_level, OPTIMIZER_LEVELS)
         self._set(
             enable_parallel_optimizer=True,
             parallel_optimizer_config={
@@ -193,8 +192,8 @@ class AutoParallel(Cell):
             SporaxTypeError: a value of the wrong type, or a scheduler that needs `interleave`.
             SporaxValueError: less than one stage, or an unknown scheduler.
         """
-        check_type("AutoParallel.pipeline", "scheduler", scheduler, "a string", str)
-        SporaxValueError.raise_unless_in("AutoParallel.pipeline", "scheduler", scheduler, PIPELINE_SCHEDULERS)
+        For("AutoParallel.pipeline").typed("scheduler", scheduler, "a string", str)
+        For("AutoParallel.pipeline").one_of("scheduler", scheduler, PIPELINE_SCHEDULERS)
         self._set(
             pipeline_stages=stages,
             pipeline_result_broadcast=output_broadcast,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import check_type
+from sporax.base.errors import For
 from sporax.ir import LayoutMark, next_number
 from sporax.lowering.marks import apply_mark
 from sporax.mindspore import context
@@ -32,8 +32,8 @@ def reshard(tensor: Tensor, layout: Layout) -> Tensor:
         SporaxTypeError: `tensor` is not a Tensor, or `layout` not a Layout.
         SporaxValueError: the layout does not fit the Tensor's shape (SporaxRuntimeError inside a compiled step).
     """
-    check_type("reshard", "tensor", tensor, "a Tensor", Tensor)
-    check_type("reshard", "layout", layout, "a Layout", Layout)
+    For("reshard").typed("tensor", tensor, "a Tensor", Tensor)
+    For("reshard").typed("layout", layout, "a Layout", Layout)
     value: Any = layout.__layout__()
     # Part of the plan: the mark pins the placement at this place of the program.
     if frames.planning():

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.runtime.state import frames
 
@@ -64,7 +64,7 @@ def set_memory(
     sizes = {"init_size": init_size, "increase_size": increase_size, "max_size": max_size}
     texts = {**sizes, "optimize_level": optimize_level, "huge_page_reserve_size": huge_page_reserve_size}
     for name, text in texts.items():
-        check_type("set_memory", name, text, "a str", str)
+        For("set_memory").typed(name, text, "a str", str)
     # `None` is "never called"; a call that sets no limit counts as well.
     if _POOL.max_bytes is not None:
         raise SporaxRuntimeError("For 'set_memory', it can not be set repeatedly: memory is bounded once per process.")

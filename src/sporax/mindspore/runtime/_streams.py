@@ -20,7 +20,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, check_type
+from sporax.base.errors import For
 from sporax.base.lazy_members import dataclass
 
 
@@ -46,8 +46,8 @@ class Stream:
     _numbers = itertools.count()
 
     def __init__(self, priority: int = 0) -> None:
-        check_type("Stream", "priority", priority, "an int", int, takes_bool=False)
-        SporaxRuntimeError.raise_if(priority, "Stream", "priority", "be 0: JAX has no others", priority)
+        For("Stream").typed("priority", priority, "an int", int, takes_bool=False)
+        For("Stream").refuse_state(priority, "'priority' must be 0: JAX has no others", priority)
         self.id = next(self._numbers)
 
     def __repr__(self) -> str:
@@ -148,15 +148,12 @@ class Event:
         """
         _expect("elapsed_time", "end_event", end_event, Event)
         if self._done_at is None or end_event._done_at is None:
-            raise SporaxRuntimeError(
-                "For 'elapsed_time', both events must be made with 'enable_timing' True and be recorded."
-            )
+            raise For("elapsed_time").state_error("both events must be made with 'enable_timing' True and be recorded")
         return (end_event._done_at - self._done_at) * 1000
 
 
 def _expect(where: str, name: str, value: Any, kind: type) -> None:
-    if not isinstance(value, kind):
-        raise SporaxTypeError(f"For '{where}', '{name}' must be {kind.__name__}, but got {type(value).__name__}.")
+    For(where).refuse_type(not isinstance(value, kind), f"'{name}' must be {kind.__name__}", type(value).__name__)
 
 
 class _Streams:

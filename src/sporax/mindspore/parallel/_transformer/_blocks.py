@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError
 from sporax.mindspore import ops
 from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn.basic import Dropout
@@ -52,10 +52,9 @@ class AttentionMask(Cell):
     def construct(self, input_mask: Tensor) -> Tensor:
         """(batch, length, length) of `input_mask` (batch, length)."""
         batch, length = input_mask.shape
-        if length != self.seq_length:
-            raise SporaxValueError(
-                f"For 'AttentionMask', the mask must be (batch, {self.seq_length}), but got {tuple(input_mask.shape)}."
-            )
+        For("AttentionMask").refuse(
+            length != self.seq_length, f"the mask must be (batch, {self.seq_length})", tuple(input_mask.shape)
+        )
         mask = (input_mask != 0).astype(dtypes.float32)
         both = self.multiply(mask.reshape(batch, length, 1), mask.reshape(batch, 1, length))
         lower = Tensor(np.tril(np.ones((1, length, length), np.float32)))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Any, ClassVar
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import _checkparam, context
 
 Check = Callable[[Any, str], Any]
@@ -58,11 +58,11 @@ class _Settings:
         if kind == "int":
             if isinstance(value, bool) or not isinstance(value, int):
                 raise SporaxTypeError(f"For '{where}', '{name}' must be an int, but got {value!r}.")
-            SporaxValueError.raise_if(value < 1, where, name, "be at least 1", value)
+            For(where).refuse(value < 1, f"'{name}' must be at least 1", value)
         if kind == "float":
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise SporaxTypeError(f"For '{where}', '{name}' must be a number, but got {value!r}.")
-            SporaxValueError.raise_if(value <= 0, where, name, "be greater than 0", value)
+            For(where).refuse(value <= 0, f"'{name}' must be greater than 0", value)
         object.__setattr__(self, name, value)
 
     def __eq__(self, other: object) -> bool:
@@ -159,10 +159,9 @@ class MoEConfig(_Settings):
                 f"defaults, but got {group_wise_a2a}, {comp_comm_parallel} and {comp_comm_parallel_degree}."
             )
         chosen, num_experts = self.num_experts_chosen, self.expert_num
-        if chosen > num_experts:
-            raise SporaxValueError.must(
-                "MoEConfig", "num_experts_chosen", "not exceed 'expert_num'", f"{chosen} and {num_experts}"
-            )
+        For("MoEConfig").refuse(
+            chosen > num_experts, "'num_experts_chosen' must not exceed 'expert_num'", f"{chosen} and {num_experts}"
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -213,11 +212,8 @@ class TransformerOpParallelConfig(_Settings):
             self.recompute = TransformerRecomputeConfig()
         kinds = bool | TransformerRecomputeConfig
         if not isinstance(self.recompute, kinds):
-            raise SporaxTypeError.must(
-                "TransformerOpParallelConfig",
-                "recompute",
-                "be a TransformerRecomputeConfig or a bool",
-                repr(self.recompute),
+            raise For("TransformerOpParallelConfig").type_error(
+                "'recompute' must be a TransformerRecomputeConfig or a bool", self.recompute, show=repr
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -261,4 +257,4 @@ def check_division(where: str, name: str, value: int, parts_name: str, parts: in
     Raises:
         SporaxValueError: `parts` does not divide `value`.
     """
-    SporaxValueError.raise_if(value % parts, where, name, f"be a multiple of '{parts_name}'", f"{value} and {parts}")
+    For(where).refuse(value % parts, f"'{name}' must be a multiple of '{parts_name}'", f"{value} and {parts}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn.basic import Dropout
@@ -119,8 +119,7 @@ class Router(Cell):
         parallel_config: MoEParallelConfig = default_moeparallel_config,
     ) -> None:  # fmt: skip
         super().__init__()
-        if routing_policy is not None:
-            raise SporaxValueError(f"For 'Router', 'routing_policy' must be None, but got {routing_policy!r}.")
+        For("Router").refuse(routing_policy is not None, "'routing_policy' must be None", routing_policy, show=repr)
         data = parallel_config.data_parallel
         self.moe_config = moe_config
         # Routing in float32: rounding would send near ties to other experts.
@@ -201,8 +200,7 @@ class MoE(Cell):
         data, experts = parallel_config.data_parallel, parallel_config.expert_parallel
         check_division("MoE", "expert_num", moe_config.expert_num, "expert_parallel", experts)
         check_division("MoE", "data_parallel", data, "expert_parallel", experts)
-        if moe_config.expert_num < 2:
-            raise SporaxValueError(f"For 'MoE', 'expert_num' must be at least 2, but got {moe_config.expert_num}.")
+        For("MoE").refuse(moe_config.expert_num < 2, "'expert_num' must be at least 2", moe_config.expert_num)
         # Experts take the place of a part of the batch on the same devices.
         rest = data // experts
         self.hidden_size, self.expert_dim = hidden_size, moe_config.expert_num

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.container import CellList
@@ -205,9 +205,8 @@ class Transformer(Cell):
         super().__init__()
         refuse_past("Transformer", use_past)
         if encoder_layers + decoder_layers < 1 or encoder_layers < 0 or decoder_layers < 0:
-            raise SporaxValueError(
-                f"For 'Transformer', there must be layers, but got {encoder_layers} of the encoder and {decoder_layers} of "
-                "the decoder."
+            raise For("Transformer").error(
+                f"there must be layers, but got {encoder_layers} of the encoder and {decoder_layers} of the decoder"
             )
         self.encoder_layers, self.decoder_layers = encoder_layers, decoder_layers
         self.use_moe = moe_config.expert_num > 1

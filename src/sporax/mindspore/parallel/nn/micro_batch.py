@@ -16,7 +16,7 @@ from typing import Any, NoReturn, cast
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxKeyError, SporaxTypeError, SporaxValueError
 from sporax.ir import MICRO_LOOP
 from sporax.mindspore import context
 from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, wrap
@@ -71,10 +71,9 @@ class MicroBatched(Cell):
         return [value[start : start + rows] for start in range(0, value.shape[0], rows or 1)]
 
     def _one_tensor(self, output: Any) -> Tensor:
-        if not isinstance(output, Tensor):
-            raise SporaxTypeError.must(
-                type(self).__name__, "the output of the network", "be one Tensor", type(output).__name__
-            )
+        For(type(self).__name__).refuse_type(
+            not isinstance(output, Tensor), "the output of the network must be one Tensor", type(output).__name__
+        )
         return output
 
 
@@ -193,12 +192,12 @@ class MicroBatchInterleaved(MicroBatched):
 
 
 def _check_network(name: str, network: object) -> None:
-    check_type(name, "network", network, "a Cell", Cell)
+    For(name).typed("network", network, "a Cell", Cell)
 
 
 def _count(name: str, what: str, value: Any) -> int:
-    check_type(name, what, value, "an int", int, takes_bool=False)
-    SporaxValueError.raise_if(value < 1, name, what, "be > 0", value)
+    For(name).typed(what, value, "an int", int, takes_bool=False)
+    For(name).refuse(value < 1, f"'{what}' must be > 0", value)
     return value
 
 
@@ -206,7 +205,7 @@ def _place(network: Cell, mark: str, what: str, table: Mapping[str, int] | None)
     """Set the mark of every Cell that `table` names; check all names before any mark is set."""
     if table is None:
         return
-    check_type("PipelineCell", what, table, "a dict", Mapping)
+    For("PipelineCell").typed(what, table, "a dict", Mapping)
     # MindSpore lets `str(network)` name the whole network.
     cells = {name: cell for name, cell in network.cells_and_names() if name} | {str(network): network}
     if unknown := [name for name in table if name not in cells]:
@@ -245,12 +244,11 @@ class PipelineGradReducer(Cell):
 
     def __init__(self, parameters: Any, scale_sense: float | Tensor = 1.0, opt_shard: bool | None = None) -> None:
         super().__init__(auto_prefix=False)
-        check_type("PipelineGradReducer", "parameters", parameters, "a tuple or list of Parameters", tuple | list)
+        For("PipelineGradReducer").typed("parameters", parameters, "a tuple or list of Parameters", tuple | list)
         if isinstance(scale_sense, bool) or not isinstance(scale_sense, int | float | Tensor):
             raise SporaxTypeError.must("PipelineGradReducer", "scale_sense", "be a number", type(scale_sense).__name__)
-        check_type("PipelineGradReducer", "opt_shard", opt_shard, "a bool or None", bool | None)
-        if float(scale_sense) == 0:
-            raise SporaxValueError("For 'PipelineGradReducer', 'scale_sense' must not be 0.")
+        For("PipelineGradReducer").typed("opt_shard", opt_shard, "a bool or None", bool | None)
+        For("PipelineGradReducer").refuse(float(scale_sense) == 0, "'scale_sense' must not be 0")
         self._num_gradients = len(ParameterTuple(parameters))
         # A Parameter, as in MindSpore, so that it can be changed without compiling again.
         self.scale_sense = Parameter(float(scale_sense), name="scale_sense", requires_grad=False)
@@ -258,9 +256,8 @@ class PipelineGradReducer(Cell):
     def construct(self, grads: Any) -> tuple[Tensor, ...]:
         """The gradients, divided by `scale_sense`."""
         if len(grads) != self._num_gradients:
-            raise SporaxValueError(
-                f"For 'PipelineGradReducer', there must be one gradient for each of the {self._num_gradients} Parameters, "
-                f"but got {len(grads)}."
+            raise For("PipelineGradReducer").error(
+                f"there must be one gradient for each of the {self._num_gradients} Parameters, but got {len(grads)}"
             )
         # Multiplied in each gradient's own dtype, which must not change.
         factor: Any = 1.0 / cast("Any", self.scale_sense)
@@ -277,4 +274,4 @@ def sync_pipeline_shared_parameters(net: Cell) -> None:
         SporaxTypeError: `net` is not a Cell.
     """
     # Nothing else is done: the runtime stores such a Parameter once.
-    check_type("sync_pipeline_shared_parameters", "net", net, "a Cell", Cell)
+    For("sync_pipeline_shared_parameters").typed("net", net, "a Cell", Cell)
