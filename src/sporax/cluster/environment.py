@@ -29,7 +29,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from sporax.base.documents import MalformedError, decode
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.ir.variables import JOB, VARIABLES, check, read
 
@@ -264,9 +264,7 @@ def _tasks_per_node(text: str) -> list[int]:
     for word in text.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", word.strip())
         if match is None:
-            raise SporaxValueError(
-                f"For 'SLURM_STEP_TASKS_PER_NODE', the value must be numbers as in '2(x3),1', but got '{text}'."
-            )
+            raise For("SLURM_STEP_TASKS_PER_NODE").error(f"the value must be numbers as in '2(x3),1', but got '{text}'")
         tasks += [int(match[1])] * int(match[2] or 1)
     return tasks
 
@@ -275,7 +273,7 @@ def _first_node(nodes: str) -> str:
     """`gpu[03-05,7],cpu1` -> gpu03."""
     match = re.match(r"([^,\[]+)(?:\[([^\],-]+))?", nodes)
     if match is None:
-        raise SporaxValueError(f"For 'SLURM_STEP_NODELIST', the value must be names of nodes, but got '{nodes}'.")
+        raise For("SLURM_STEP_NODELIST").error(f"the value must be names of nodes, but got '{nodes}'")
     return match[1] + (match[2] or "")
 
 
@@ -298,10 +296,9 @@ def _from_rank_table(environ: Mapping[str, str]) -> RankEnvironment:
             f"{sorted(host_of)} and RANK_ID is {rank}."
         )
     size = _integer(environ, "RANK_SIZE", default=len(host_of), minimum=1)
-    if size != len(host_of):
-        raise SporaxValueError(
-            f"For 'RANK_SIZE', the value must be the number of ranks in '{path}', {len(host_of)}, but got {size}."
-        )
+    For("RANK_SIZE").refuse(
+        size != len(host_of), f"the value must be the number of ranks in '{path}', {len(host_of)}", size
+    )
     # With several hosts the others must reach rank 0's own address.
     host = _LOCALHOST if len(servers) == 1 else host_of[0]
     port = _integer(environ, "MS_SCHED_PORT", default=DEFAULT_SCHEDULER_PORT, minimum=1)

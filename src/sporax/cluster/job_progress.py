@@ -15,7 +15,7 @@ import warnings
 
 from msgspec import Struct, json
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.base.text_pages import TextPages
 from sporax.cluster.environment import RankEnvironment
 from sporax.ir.variables import read
@@ -117,8 +117,7 @@ def report_progress(
     for name, number in (("step", step), ("epoch", epoch)):
         if not isinstance(number, int) or isinstance(number, bool):
             raise SporaxTypeError.must("report_progress", name, "be a whole number", type(number).__name__)
-        if number < 0:
-            raise SporaxValueError(f"For 'report_progress', '{name}' must be at least 0, but got {number}.")
+        For("report_progress").refuse(number < 0, f"'{name}' must be at least 0", number)
     server = _PROCESS.server()
     if server is not None:
         server.last = ProgressReport(

@@ -21,7 +21,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.ir.device_matrix import DeviceMatrix, common_shape, ravel, unravel
 
@@ -95,9 +95,8 @@ def check_slice_counts(
             )
     # Devices that are left repeat the computation, so their number must be whole.
     if num_devices % math.prod(counts):
-        raise SporaxRuntimeError(
-            f"For '{operator}', the slices of tensor {tensor} must divide the {num_devices} devices, but {counts} makes "
-            f"{math.prod(counts)}."
+        raise For(operator).state_error(
+            f"the slices of tensor {tensor} must divide the {num_devices} devices, but {counts} makes {math.prod(counts)}"
         )
 
 
@@ -167,9 +166,8 @@ class Layout:
         """
         used = math.prod(split)
         if used < 1 or num_devices % used:
-            raise SporaxValueError(
-                f"For 'Layout', the number of slices must divide the {num_devices} devices, but got {tuple(split)}, "
-                f"which makes {used}."
+            raise For("Layout").error(
+                f"the number of slices must divide the {num_devices} devices, but got {tuple(split)}, which makes {used}"
             )
         repeats = (num_devices // used,) if used != num_devices else ()
         shardings = tuple((dim,) if slices > 1 else () for dim, slices in enumerate(split))

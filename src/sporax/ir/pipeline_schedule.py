@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from sporax.base.documents import MalformedError, decode
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.base.lazy_members import dataclass
 
 VERSION = 1
@@ -180,10 +180,7 @@ class PipelineSchedule:
         lines = [line.rpartition(":")[2].split() for line in text.strip().splitlines() if line.strip()]
         stages = tuple(tuple(_task(word, stage) for word in words) for stage, words in enumerate(lines))
         tasks = [task for line in stages for task in line]
-        if not tasks:
-            raise SporaxValueError(
-                "For 'PipelineSchedule', there must be a line of tasks for every stage, but got none."
-            )
+        For("PipelineSchedule").refuse(not tasks, "there must be a line of tasks for every stage, but got none")
         num_chunks = 1 + max(task.chunk for task in tasks)
         route = route or tuple((stage, chunk) for chunk in range(num_chunks) for stage in range(len(stages)))
         return with_transfers(cls(name, 1 + max(task.micro for task in tasks), route, stages))

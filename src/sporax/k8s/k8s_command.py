@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sporax.base.errors import SporaxImportError, SporaxValueError
+from sporax.base.errors import For, SporaxImportError, SporaxValueError
 
 # The extra's packages are missing: a clear message in place of a traceback.
 try:
@@ -243,15 +243,12 @@ def _objects(arguments: argparse.Namespace) -> list[names.Manifest]:
         flags |= {"--image": arguments.image, "arguments": arguments.target_arguments}
         for flag, value in flags.items():
             # A flag without effect would be ignored silently.
-            if value not in (None, "", []):
-                raise SporaxValueError(
-                    f"For 'sporax k8s submit', {flag} belongs to a script's job, but '{arguments.target}' is a job file."
-                )
+            For("sporax k8s submit").refuse(
+                value not in (None, "", []), f"{flag} belongs to a script's job, but '{arguments.target}' is a job file"
+            )
         return submission.read_job_file(arguments.target, arguments.namespace)
     if not arguments.image:
-        raise SporaxValueError(
-            f"For 'sporax k8s submit', --image must name an image with Sporax to run '{arguments.target}' in."
-        )
+        raise For("sporax k8s submit").error(f"--image must name an image with Sporax to run '{arguments.target}' in")
     options = submission.ScriptOptions(
         image=arguments.image,
         name=arguments.name,
@@ -288,9 +285,7 @@ def _logs(arguments: argparse.Namespace) -> int:
     pod = f"{arguments.name}-{arguments.role}-{arguments.index}"
     pods = [body["metadata"]["name"] for body in client.pod_bodies(arguments.name)]
     if pod not in pods:
-        raise SporaxValueError(
-            f"For 'sporax k8s logs', the job must have pod '{pod}', but it has {', '.join(pods) or 'none'}."
-        )
+        raise For("sporax k8s logs").error(f"the job must have pod '{pod}', but it has {', '.join(pods) or 'none'}")
     for line in client.logs(pod, arguments.follow, arguments.tail):
         # A log's lines may come with their ends already.
         print(line, end="" if line.endswith("\n") else "\n", flush=arguments.follow)

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.k8s.api.user_client import JobClient
 from sporax.k8s.resource import names, submission
 from sporax.k8s.resource.job_status import Progress, Status, read_status
@@ -58,8 +58,7 @@ def submit(
     options = submission.ScriptOptions(
         image=image, name=name, namespace=namespace, workers=workers, servers=servers, arguments=tuple(arguments)
     )
-    if not image:
-        raise SporaxValueError("For 'submit', 'image' must name an image with Sporax, but is empty.")
+    For("submit").refuse(not image, "'image' must name an image with Sporax, but is empty")
     objects = submission.job_of_script(script, options)
     client = JobClient(namespace)
     try:

@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sporax.base.errors import SporaxValueError, did_you_mean
+from sporax.base.errors import For, SporaxValueError, did_you_mean
 
 _ENVIRONMENT, _TARGET, _ARGUMENTS = "environment", "target", "arguments"
 _SUFFIXES = (".toml", ".json", ".yaml", ".yml")
@@ -67,10 +67,9 @@ def complete(arguments: argparse.Namespace, environ: MutableMapping[str, str] = 
     """
     content = getattr(arguments, "job_file", {_ENVIRONMENT: {}, _TARGET: None, _ARGUMENTS: []})
     if arguments.target is None:
-        if content[_TARGET] is None:
-            raise SporaxValueError(
-                "For 'sporax run', there must be a target, a script, a command or a module after -m, but got none."
-            )
+        For("sporax run").refuse(
+            content[_TARGET] is None, "there must be a target, a script, a command or a module after -m, but got none"
+        )
         arguments.target, arguments.target_arguments = content[_TARGET], content[_ARGUMENTS]
     for name, value in content[_ENVIRONMENT].items():
         environ.setdefault(name, value)
@@ -81,9 +80,8 @@ def _read(path: str) -> dict[str, Any]:
     if suffix not in _SUFFIXES:
         raise SporaxValueError(f"For 'sporax run', --config must be a file {', '.join(_SUFFIXES)}, but got '{path}'.")
     if suffix in (".yaml", ".yml") and find_spec("yaml") is None:
-        raise SporaxValueError(
-            f"For 'sporax run', '{path}' needs PyYAML, which is not installed: `pip install PyYAML`, or write the file as TOML "
-            "or JSON."
+        raise For("sporax run").error(
+            f"'{path}' needs PyYAML, which is not installed: `pip install PyYAML`, or write the file as TOML or JSON"
         )
     readers: Mapping[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".json": json.loads}
     try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
@@ -28,8 +28,7 @@ def check_plan(graph: OperatorGraph, plan: Plan) -> None:
         SporaxValueError: with the first thing that disagrees, where it is, and the two values.
     """
     reason = next(itertools.chain(_disagreements(graph, plan), _edges(graph, plan)), None)
-    if reason is not None:
-        raise SporaxValueError(f"For 'Plan', {reason}.")
+    For("Plan").refuse(reason is not None, f"{reason}")
 
 
 def _disagreements(graph: OperatorGraph, plan: Plan, inside: bool = False) -> Iterator[str]:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from sporax.base.errors import SporaxImportError, SporaxRuntimeError
+from sporax.base.errors import For, SporaxImportError, SporaxRuntimeError
 from sporax.cluster.environment import join_address
 from sporax.cluster.token import TOKEN_VARIABLE, new_token, token_from_environ
 from sporax.ps.client.scheduler_link import Requester
@@ -106,10 +106,7 @@ class RayServers:
                 code = self._ray.get(ready[0])
             except self._ray.exceptions.RayError as error:
                 raise SporaxRuntimeError(f"For 'sporax.ps.ray', {role} {index} must run, but got: {error}.") from error
-            if code:
-                raise SporaxRuntimeError(
-                    f"For 'sporax.ps.ray', {role} {index} must end well, but its exit code is {code}."
-                )
+            For("sporax.ps.ray").refuse_state(code, f"{role} {index} must end well, but its exit code is {code}")
         return True
 
     def node_of(self, role: str, index: int) -> str:
@@ -155,9 +152,8 @@ class RayServers:
         requester = Requester(self.address, keys_for(self.variables["MS_SCHED_HOST"], self.variables))
         try:
             if requester.ask(GetStatus(), StatusReply, seconds) is None:
-                raise SporaxRuntimeError(
-                    f"For 'sporax.ps.ray', the scheduler at {self.address} must answer, but did not in "
-                    f"{seconds:.0f} s (start_seconds)."
+                raise For("sporax.ps.ray").state_error(
+                    f"the scheduler at {self.address} must answer, but did not in {seconds:.0f} s (start_seconds)"
                 )
         finally:
             requester.close()

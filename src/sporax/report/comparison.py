@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from sporax.base.documents import MalformedError, decode
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.base.text_tables import page_width, table_lines
 from sporax.report.render.comparison import comparison_page
 from sporax.report.summary import Summary
@@ -32,9 +32,7 @@ def read_plans(path: Path) -> tuple[Summary, ...]:
         raise SporaxValueError(f"For 'plan', '{path}' must hold a plan of 'sporax plan', but {problem}.") from None
     versions = {plan.version for plan in plans}
     if versions != {VERSION}:
-        raise SporaxValueError(
-            f"For 'plan', '{path}' must have plans of version {VERSION}, but got {sorted(versions)}."
-        )
+        raise For("plan").error(f"'{path}' must have plans of version {VERSION}, but got {sorted(versions)}")
     return tuple(plans)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, Protocol
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.base.progress import activity, reported
 from sporax.base.text_tables import cost_text
 from sporax.ir.graph import OperatorGraph
@@ -122,7 +122,7 @@ class Answers:
         """
         plan = other if isinstance(other, Plan) else getattr(other, "plan", None)
         if not isinstance(plan, Plan):
-            raise SporaxTypeError(f"For 'diff', 'other' must be a plan, or have one, but got {reprlib.repr(other)}.")
+            raise For("diff").type_error("'other' must be a plan, or have one", other, show=reprlib.repr)
         mine, theirs = self.graph.fingerprint(), plan.graph
         if theirs not in ("", mine):
             raise SporaxValueError.must("diff", "other", f"be a plan of the same step, {mine}", f"a plan of {theirs}")
@@ -187,8 +187,7 @@ def check_seconds(question: str, seconds: object) -> None:
     """Raise unless a time is one, 0 or more; without end is allowed."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         raise SporaxTypeError(f"For '{question}', 'seconds' must be a number, but got {reprlib.repr(seconds)}.")
-    if not seconds >= 0:
-        raise SporaxValueError(f"For '{question}', 'seconds' must be 0 or more, but got {seconds}.")
+    For(question).refuse(not seconds >= 0, "'seconds' must be 0 or more", seconds)
 
 
 def _searched(planned: Planned, question: str, count: int, seconds: float) -> SearchResult:

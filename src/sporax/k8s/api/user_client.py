@@ -16,7 +16,7 @@ from lightkube.generic_resource import create_namespaced_resource
 from lightkube.resources.core_v1 import Pod
 from lightkube.types import CascadeType, PatchType
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.k8s.resource import names
 
 Body = dict[str, Any]
@@ -62,7 +62,7 @@ class JobClient:
         """
         body = self.find_job(name)
         if body is None:
-            raise SporaxValueError(f"For 'sporax k8s', there is no job '{name}' in namespace '{self.namespace}'.")
+            raise For("sporax k8s").error(f"there is no job '{name}' in namespace '{self.namespace}'")
         return body
 
     def find_job(self, name: str, namespace: str = "") -> Body | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 from msgspec import Struct
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.k8s.resource import names
 from sporax.k8s.resource.names import Manifest
 from sporax.k8s.resource.spec import PodRole, read_job
@@ -89,8 +89,7 @@ def job_of_script(script: str, options: ScriptOptions) -> list[Manifest]:
         SporaxValueError: the script is not there or too long, or numbers and names make no job.
     """
     path = Path(script)
-    if not path.is_file():
-        raise SporaxValueError(f"For 'sporax k8s submit', the script must be a file, but got '{script}'.")
+    For("sporax k8s submit").refuse(not path.is_file(), f"the script must be a file, but got '{script}'")
     text = path.read_text(encoding="utf-8")
     if len(text.encode()) > _CONFIG_MAP_BYTES:
         raise SporaxValueError(

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.launch.jobs.cores import simulated_devices
 
 
@@ -24,8 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         SporaxValueError: no name, a number of devices below 1, or a file that cannot be a profile.
     """
-    if not arguments.name.strip():
-        raise SporaxValueError(f"For 'sporax calibrate', --name must be a name, but got '{arguments.name}'.")
+    For("sporax calibrate").refuse(not arguments.name.strip(), f"--name must be a name, but got '{arguments.name}'")
     path = Path(arguments.out).absolute()
     # Checked first, since measuring takes a while.
     if path.suffix != ".json" or path.is_dir() or not os.access(path.parent, os.W_OK):
@@ -33,10 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"For 'sporax calibrate', --out must be a .json file in a directory that can be written, but got '{arguments.out}'."
         )
     if arguments.devices is not None:
-        if arguments.devices <= 0:
-            raise SporaxValueError(
-                f"For 'sporax calibrate', --devices must be greater than 0, but got {arguments.devices}."
-            )
+        For("sporax calibrate").refuse(arguments.devices <= 0, "--devices must be greater than 0", arguments.devices)
         # JAX reads the number of devices once, when it starts.
         os.environ.update(simulated_devices(os.environ, arguments.devices))
     from sporax.runtime.devices.calibrate import main as measure  # here: the other commands stay without JAX

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.launch.jobs.logs import show, without_traces
 
 _MOST_BYTES = 4 << 20
@@ -139,8 +139,7 @@ def _words(text: str) -> list[str]:
         words = shlex.split(text)
     except ValueError:
         words = []
-    if not words:
-        raise SporaxValueError(f"For 'sporax logs', --rsh must be a command, but got '{text}'.")
+    For("sporax logs").refuse(not words, f"--rsh must be a command, but got '{text}'")
     return words
 
 
@@ -163,8 +162,7 @@ def _read(place: str, rsh: Sequence[str]) -> list[Log]:
         paths = sorted(path for path in Path(place).iterdir() if path.suffix == ".log" and path.is_file())
         return [_local_log(place, path) for path in paths]
     host = remote["host"].strip("[]")
-    if host.startswith("-"):
-        raise SporaxValueError(f"For 'sporax logs', a host must not begin with a dash, but got '{host}'.")
+    For("sporax logs").refuse(host.startswith("-"), f"a host must not begin with a dash, but got '{host}'")
     # The host's own shell reads the command, whichever it is: so it is one word for `sh`.
     script = shlex.join(["sh", "-c", _SCRIPT, "sh", remote["folder"] or ".", str(_MOST_BYTES)])
     command = [*rsh, host, script]

@@ -22,7 +22,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from sporax.base import progress
-from sporax.base.errors import SporaxError, SporaxValueError
+from sporax.base.errors import For, SporaxError, SporaxValueError
 from sporax.base.units import parse_bytes
 from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, PLAN_MODES, SCHEDULE, STAGES, plan_mode
 from sporax.ir.hardware import SYMBOLIC, load_profile, profile_name
@@ -116,8 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         os.environ.update(only_process(os.environ, count))
         os.environ[DEVICES] = str(count)
     steps = 1 if arguments.steps is None else arguments.steps
-    if steps < 1:
-        raise SporaxValueError(f"For 'sporax plan', --steps must be 1 or more, but got {steps}.")
+    For("sporax plan").refuse(steps < 1, "--steps must be 1 or more", steps)
     files = {".json": _file("--json", arguments.json), ".html": _file("--html", arguments.html)}
     if out is not None:
         files[out.suffix] = files[out.suffix] or out
@@ -140,10 +139,7 @@ def _counts(text: str | None) -> tuple[int, ...]:
     for word in () if text is None else text.split(","):
         if not word.strip().removeprefix("-").isdecimal():
             raise SporaxValueError(f"For 'sporax plan', --devices must be a number, but got '{word}'.")
-        if int(word) < 2:
-            raise SporaxValueError(
-                f"For 'sporax plan', --devices must be 2 or more for a plan to shard anything, but got {word}."
-            )
+        For("sporax plan").refuse(int(word) < 2, "--devices must be 2 or more for a plan to shard anything", word)
         counts.append(int(word))
     return tuple(counts)
 
@@ -159,12 +155,9 @@ def _compare(arguments: argparse.Namespace, words: Sequence[str], counts: Sequen
     """Plans for several kinds or numbers of devices."""
     one = {"--json": arguments.json, "--html": arguments.html, "--steps": arguments.steps}
     for flag, value in one.items():
-        if value is not None:
-            raise SporaxValueError(f"For 'sporax plan', {flag} is for one plan; of several, --out writes the table.")
+        For("sporax plan").refuse(value is not None, f"{flag} is for one plan; of several, --out writes the table")
     if arguments.compare is not None and arguments.hardware is not None:
-        raise SporaxValueError(
-            "For 'sporax plan', --compare and --hardware name the same; only one of them may be set."
-        )
+        raise For("sporax plan").error("--compare and --hardware name the same; only one of them may be set")
     named = arguments.compare or arguments.hardware
     hardware = [] if named is None else [profile_name(name) for name in named.split(",")]
     for name in hardware:
@@ -207,8 +200,7 @@ def _take_flags(arguments: argparse.Namespace) -> Sequence[str]:
         flag, equals, value = words[0].partition("=")
         if flag not in _FLAGS or (flag in _OF_SCRIPTS and not arguments.target.endswith(".json")):
             break
-        if not equals and len(words) < 2:
-            raise SporaxValueError(f"For 'sporax plan', {flag} must have a value, but it is the last word.")
+        For("sporax plan").refuse(not equals and len(words) < 2, f"{flag} must have a value, but it is the last word")
         value = value if equals else words[1]
         if flag in _NUMBERS and not value.removeprefix("-").isdecimal():
             raise SporaxValueError(f"For 'sporax plan', {flag} must be a number, but got '{value}'.")
@@ -223,9 +215,7 @@ def _file(flag: str, name: str | None) -> Path | None:
         return None
     path = Path(name).absolute()
     if not path.parent.is_dir() or path.is_dir():
-        raise SporaxValueError(
-            f"For 'sporax plan', {flag} must be a file in a directory that exists, but got '{name}'."
-        )
+        raise For("sporax plan").error(f"{flag} must be a file in a directory that exists, but got '{name}'")
     return path
 
 

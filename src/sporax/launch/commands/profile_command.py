@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from sporax.base.documents import MalformedError, decode
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.base.text_tables import page_width
 from sporax.report.render.step_times import headline, svg, text
 from sporax.report.view.step_times import StepTimes
@@ -31,18 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the table, or write it; returns the exit code."""
     for name, value, least in (("rank", arguments.rank, 0), ("top", arguments.top, 1), ("depth", arguments.depth, 0)):
-        if value < least:
-            raise SporaxValueError(f"For 'sporax profile', {name} must be {least} or more, but got {value}.")
+        For("sporax profile").refuse(value < least, f"{name} must be {least} or more", value)
     out = Path(arguments.out) if arguments.out else None
     if out is not None and (out.suffix not in _SUFFIXES or not out.absolute().parent.is_dir()):
         raise SporaxValueError(
             f"For 'sporax profile', out must be a file {', '.join(_SUFFIXES)} in a folder that exists, but got '{out}'."
         )
     ranks = _recorded(Path(arguments.directory))
-    if arguments.rank not in ranks:
-        raise SporaxValueError(
-            f"For 'sporax profile', rank must be one of {sorted(ranks)}, which were recorded, but got {arguments.rank}."
-        )
+    For("sporax profile").refuse(
+        arguments.rank not in ranks, f"rank must be one of {sorted(ranks)}, which were recorded", arguments.rank
+    )
     times = ranks[arguments.rank]
     table = text(times, arguments.top, arguments.depth, page_width())
     others = "\n".join(headline(ranks[rank]) for rank in sorted(ranks) if rank != arguments.rank)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.cluster.environment import join_address
 from sporax.cluster.token import TOKEN_FILE_VARIABLE
 from sporax.ir.variables import read
@@ -109,16 +109,14 @@ def _scale(requester: Requester, arguments: argparse.Namespace, address: str) ->
     if wanted == {"workers": None, "servers": None}:
         raise SporaxValueError("For 'sporax ps scale', --workers or --servers must be given, but neither was.")
     for name, number in wanted.items():
-        if number is not None and number < 1:
-            raise SporaxValueError(f"For 'sporax ps scale', --{name} must be at least 1, but got {number}.")
+        For("sporax ps scale").refuse(number is not None and number < 1, f"--{name} must be at least 1", number)
     numbers = [_AS_NOW if number is None else number for number in wanted.values()]
     target = requester.ask(Scale(*numbers), Wanted, _ANSWER_SECONDS)
     if target is None:
         raise _silent(address)
     if target.finished or target.error:
-        raise SporaxRuntimeError(
-            "For 'sporax ps scale', the job must be running, but it has ended: "
-            f"{target.error or 'all its workers have finished'}."
+        raise For("sporax ps scale").state_error(
+            f"the job must be running, but it has ended: {target.error or 'all its workers have finished'}"
         )
     print(f"the job will have {target.workers} workers and {target.servers} servers")
     return 0
@@ -132,8 +130,7 @@ def _checkpoint(requester: Requester, arguments: argparse.Namespace, address: st
         answer = requester.ask(Checkpoint(False), CheckpointReply, _ANSWER_SECONDS)
     if answer is None:
         raise _silent(address)
-    if answer.error:
-        raise SporaxRuntimeError(f"For 'sporax ps checkpoint', all slots must be written, but {answer.error}.")
+    For("sporax ps checkpoint").refuse_state(answer.error, f"all slots must be written, but {answer.error}")
     print(f"wrote {answer.folder}; set MS_PS_RESTORE={answer.folder} to continue from it")
     return 0
 

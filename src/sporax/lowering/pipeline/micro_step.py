@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, MICRO_LOOP, Input, Operator, OperatorGraph, Role
 from sporax.ir.marks import LossMark
 from sporax.ir.operation import Operation, TensorSpec
@@ -53,9 +53,7 @@ def open_micro_loop(step: Ingested) -> MicroStep:
     forward = [number for number in loops if not step.graph.operators[number].backward]
     backward = [number for number in loops if step.graph.operators[number].backward]
     if len(forward) > 1 or len(backward) > 1:
-        raise SporaxRuntimeError(
-            f"For 'PipelineCell', there must be one in a step, but this step runs {len(forward)} of them."
-        )
+        raise For("PipelineCell").state_error(f"there must be one in a step, but this step runs {len(forward)} of them")
     if not forward:
         return _without_loop(step)
     return _Opener(step).open(forward[0], backward[0] if backward else None)

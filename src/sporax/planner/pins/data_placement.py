@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.device_matrix import DeviceMatrix, common_shape
 from sporax.ir.graph import OperatorGraph
@@ -55,16 +55,14 @@ def data_layout(shape: tuple[int, ...], position: int, config: ParallelConfig, m
         SporaxRuntimeError: it has none for this input, or one of another number of dimensions.
     """
     strategy = config.dataset_strategy
-    if position >= len(strategy):
-        raise SporaxRuntimeError(
-            f"For 'dataset_strategy', there must be an entry for each input, but input {position} has none in {strategy}."
-        )
+    For("dataset_strategy").refuse_state(
+        position >= len(strategy), f"there must be an entry for each input, but input {position} has none in {strategy}"
+    )
     entry: Any = strategy[position]
     layout = entry if isinstance(entry, Layout) else Layout.from_split(entry, mesh.num_devices, ranks=mesh.ranks)
     if len(layout.shardings) != len(shape):
-        raise SporaxRuntimeError(
-            f"For 'dataset_strategy', the entry of input {position} must have a number for each dimension of its shape {shape}, "
-            f"but got {entry}."
+        raise For("dataset_strategy").state_error(
+            f"the entry of input {position} must have a number for each dimension of its shape {shape}, but got {entry}"
         )
     return layout
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxRuntimeError
 from sporax.base.identity import ByIdentity
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.marks import OperatorMark, Side
@@ -127,8 +127,7 @@ def _strategy(mark: OperatorMark, shapes: tuple[Shape, Shape]) -> tuple[tuple[in
 
 
 def _demand(mark: OperatorMark, holds: bool, what: str, value: object) -> None:
-    if not holds:
-        raise SporaxRuntimeError(f"For '{mark.where}', '{_name(mark)}' {what}, but got {value}.")
+    For(mark.where).refuse_state(not holds, f"'{_name(mark)}' {what}", value)
 
 
 def _name(mark: OperatorMark) -> str:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.ir.pipeline_schedule import PipelineSchedule, Route, Task, TaskKind, with_transfers
 from sporax.planner.pipeline.simulate import simulate, uniform_costs
 
@@ -68,10 +68,9 @@ def interleaved(num_stages: int, num_micro: int, num_chunks: int) -> PipelineSch
     """
     if num_chunks == 1:
         return one_forward_one_backward(num_stages, num_micro)
-    if num_micro % num_stages:
-        raise SporaxRuntimeError.must(
-            "interleaved_1f1b", "the number of micro batches", f"be a multiple of the {num_stages} stages", num_micro
-        )
+    For("interleaved_1f1b").refuse_state(
+        num_micro % num_stages, f"the number of micro batches must be a multiple of the {num_stages} stages", num_micro
+    )
     # Numbers count the tasks of one kind of a stage; a round is one group of micro batches through all chunks.
     total, round_ = num_micro * num_chunks, num_stages * num_chunks
 
@@ -126,9 +125,8 @@ def zero_bubble_v(num_stages: int, num_micro: int) -> PipelineSchedule:
         SporaxRuntimeError: there are fewer than two micro batches per stage.
     """
     if num_micro < 2 * num_stages:
-        raise SporaxRuntimeError(
-            f"For 'zero_bubble_v', there must be at least {2 * num_stages} micro batches for {num_stages} stages, but got "
-            f"{num_micro}."
+        raise For("zero_bubble_v").state_error(
+            f"there must be at least {2 * num_stages} micro batches for {num_stages} stages, but got {num_micro}"
         )
     route = (*((stage, 0) for stage in range(num_stages)), *((stage, 1) for stage in reversed(range(num_stages))))
     stages = _greedy(num_stages, num_micro, route, limit=2 * num_stages)

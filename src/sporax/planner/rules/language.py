@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.ir.operation import Operation, Shape
 from sporax.ir.placement import Placement
 
@@ -316,18 +316,17 @@ def _check(operation: Operation, rule: Rule) -> None:
     tensors = [*zip(operation.operands, rule.operands, strict=True), *zip(operation.results, rule.results, strict=True)]
     for spec, dims in tensors:
         if len(dims) != spec.num_dims:
-            raise SporaxValueError(
-                f"For '{operation.name}', the rule must index all dimensions of a tensor of shape {spec.shape}, but has "
-                f"{len(dims)} of them: {rule}."
+            raise For(operation.name).error(
+                f"the rule must index all dimensions of a tensor of shape {spec.shape}, but has {len(dims)} of them: {rule}"
             )
         for dim, (size, indices) in enumerate(zip(spec.shape, dims, strict=True)):
             # The length of a windowed dimension depends on stride and padding, not on factors.
             factors = [rule.factors[index] for index in indices]
             sliding = any(factor.kind is FactorKind.HALO for factor in factors)
             if indices and not sliding and math.prod(factor.size for factor in factors) != size:
-                raise SporaxValueError(
-                    f"For '{operation.name}', the factors of dimension {dim} of a tensor of shape {spec.shape} must multiply "
-                    f"to {size}, but got {[factor.size for factor in factors]} in {rule}."
+                raise For(operation.name).error(
+                    f"the factors of dimension {dim} of a tensor of shape {spec.shape} must multiply to {size}, but "
+                    f"got {[factor.size for factor in factors]} in {rule}"
                 )
 
 

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.ir.operation import Operation
 from sporax.ir.placement import REDUCTIONS
 from sporax.planner.rules.language import Adapt, DimFactors, Draft, Rule
@@ -45,8 +45,7 @@ class Statement:
             SporaxValueError: not of the form ``"operands -> results"``, or with characters that mean nothing.
         """
         sides = text.split("->")
-        if len(sides) != 2:
-            raise SporaxValueError(f"For 'rule', the text must have the form 'a b, b c -> a c', but got '{text}'.")
+        For("rule").refuse(len(sides) != 2, f"the text must have the form 'a b, b c -> a c', but got '{text}'")
         operands, results = (tuple(_term(term, text) for term in side.split(",")) for side in sides)
         return cls(text, operands if sides[0].strip() else (), results)
 
@@ -122,9 +121,8 @@ def _expand(statement: Statement, terms: tuple[Term, ...], shapes: Sequence[tupl
         leading = tuple((f"...{number}",) for number in reversed(range(num_leading)))
         written = tuple(new for dim in term for new in (leading if dim == ("...",) else (dim,)))
         if len(written) != len(shape):
-            raise SporaxValueError(
-                f"For 'rule', '{statement.text}' must name every dimension, but a tensor of shape {shape} has {len(shape)} of "
-                f"them."
+            raise For("rule").error(
+                f"'{statement.text}' must name every dimension, but a tensor of shape {shape} has {len(shape)} of them"
             )
         expanded.append(written)
     return tuple(expanded)
@@ -163,8 +161,7 @@ def _check_names(
     statement: Statement, sizes: Mapping[str, int], shared: set[str], reduce: Mapping[str, str], blocked: str
 ) -> None:
     unknown = sorted({*reduce, *blocked} - set(sizes))
-    if unknown:
-        raise SporaxValueError.must("rule", "'reduce' and 'blocked'", f"name indices of '{statement.text}'", unknown)
+    For("rule").refuse(unknown, f"'reduce' and 'blocked' must name indices of '{statement.text}'", unknown)
     for name, reduction in reduce.items():
         if name in shared or reduction not in REDUCTIONS:
             raise SporaxValueError(

@@ -24,7 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.base.progress import activity
 from sporax.base.text_tables import size_text
 from sporax.ir.plan import Plan
@@ -96,9 +96,7 @@ def alternatives(
         SporaxValueError: a number below 1.
     """
     if count < 1 or decisions < 1:
-        raise SporaxValueError(
-            f"For 'alternatives', 'count' and 'decisions' must be at least 1, but got {count} and {decisions}."
-        )
+        raise For("alternatives").error(f"'count' and 'decisions' must be at least 1, but got {count} and {decisions}")
     problem = task.builder().build()
     heavy = heaviest_first(problem)[:decisions]
     subspaces = _Subspaces(problem, heavy, question_budget(task), task.unfolded(incumbent))
@@ -343,8 +341,7 @@ def trade_offs(task: SearchTask, count: int = 5, incumbent: Plan | None = None) 
     Raises:
         SporaxValueError: a count below 1.
     """
-    if count < 1:
-        raise SporaxValueError(f"For 'trade_offs', 'count' must be at least 1, but got {count}.")
+    For("trade_offs").refuse(count < 1, "'count' must be at least 1", count)
     problem, known = task.builder().build(), task.unfolded(incumbent)
     with activity("the fastest plan"):
         chosen = None if known is None else _choice_of(problem, known)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ps.client.client import Client
 from sporax.ps.client.scheduler_link import SchedulerLink
 from sporax.ps.protocol.messages import (
@@ -385,7 +385,7 @@ class ServerStore:
         for slot, request in plan.requests:
             message, frames = self._client.wait(request)
             if not isinstance(message, Pulled):
-                raise SporaxRuntimeError(f"For 'sporax.ps', a pull must be answered by values, but got {message}.")
+                raise For("sporax.ps").state_error("a pull must be answered by values", message)
             # A slot that is further than a member lets it come has gone on without this worker.
             has_gone_on = self.options.staleness == 0 and message.clock > plan.clock >= 0
             self.members = () if has_gone_on else tuple(message.ranks)

@@ -11,7 +11,7 @@ from typing import Any
 
 import zmq
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ps.environment import PsEnvironment
 from sporax.ps.protocol.events import End, Keep, Manifest, ManifestWritten, Received, Reply, Tick
 from sporax.ps.protocol.messages import CheckpointPart, Options, Stop
@@ -173,7 +173,6 @@ def _check_restore(place: PsEnvironment) -> None:
         ("synchronous mode (MS_PS_STALENESS=0)", manifest.staleness == 0, place.options.staleness == 0),
     ):
         if there != here:
-            raise SporaxRuntimeError(
-                f"For 'sporax.ps', {name} must be what the checkpoint '{place.options.restore}' was taken with, {there}, but "
-                f"got {here}."
+            raise For("sporax.ps").state_error(
+                f"{name} must be what the checkpoint '{place.options.restore}' was taken with, {there}, but got {here}"
             )

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.ps.protocol.messages import OptimizerSpec
 
 Arrays: TypeAlias = tuple[np.ndarray, ...]
@@ -122,8 +122,7 @@ def rule_of(spec: OptimizerSpec) -> UpdateRule:
     Raises:
         SporaxValueError: there is none of that name.
     """
-    if spec.rule not in RULES:
-        raise SporaxValueError(f"For 'sporax.ps', 'rule' must be one of {sorted(RULES)}, but got '{spec.rule}'.")
+    For("sporax.ps").refuse(spec.rule not in RULES, f"'rule' must be one of {sorted(RULES)}, but got '{spec.rule}'")
     return RULES[spec.rule]
 
 

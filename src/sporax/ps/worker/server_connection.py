@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ps.client.store import KEYS_PER_PART, Dense, ServerStore, Ticket
 from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
 from sporax.ps.worker.row_cache import NextBatches, RowCache, lifetime
@@ -320,9 +320,8 @@ class StepLeases:
         """
         # The clock counts steps of all optimizers, so with two of them it names no single step.
         if len(self._connection.parts) != 1:
-            raise SporaxRuntimeError(
-                "For 'sample_ranges', the job must have one optimizer with parameters on servers, but has "
-                f"{len(self._connection.parts)}."
+            raise For("sample_ranges").state_error(
+                f"the job must have one optimizer with parameters on servers, but has {len(self._connection.parts)}"
             )
         if self._connection.store.options.staleness == 0:
             yield from self._by_clock(total, size, seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.base.text_tables import Section, page_width, table_lines
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
@@ -28,8 +28,7 @@ def diff(graph: OperatorGraph, first: Plan, second: Plan, every: bool = False) -
     Raises:
         SporaxValueError: the plans are of different meshes.
     """
-    if first.mesh != second.mesh:
-        raise SporaxValueError(f"For 'diff', the plans must be of one mesh, but got {first.mesh} and {second.mesh}.")
+    For("diff").refuse(first.mesh != second.mesh, "the plans must be of one mesh", first.mesh, second.mesh)
     axes = names_of(first, placements_of(second))
     out = inline_loops(graph)
     graph, first, second = out.graph, out.unfolded(first), out.unfolded(second)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.ir.graph import LITERAL, OperatorGraph
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
@@ -49,8 +49,7 @@ def explain(
         SporaxTypeError: a path that is no text, or a number that is none.
         SporaxValueError: no operator is there, or there is nothing to show.
     """
-    if not isinstance(path, str):
-        raise SporaxTypeError(f"For 'explain', 'path' must be a text, but got {reprlib.repr(path)}.")
+    For("explain").refuse_type(not isinstance(path, str), "'path' must be a text", path, show=reprlib.repr)
     check_count("explain", "most", most)
     out = inline_loops(graph)
     graph, plan = out.graph, out.unfolded(plan)
@@ -71,8 +70,7 @@ def check_count(question: str, name: str, value: object) -> None:
     """Raise unless a number of answers is one, 1 or more."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise SporaxTypeError(f"For '{question}', '{name}' must be an int, but got {reprlib.repr(value)}.")
-    if value < 1:
-        raise SporaxValueError(f"For '{question}', '{name}' must be at least 1, but got {value}.")
+    For(question).refuse(value < 1, f"'{name}' must be at least 1", value)
 
 
 class _Explainer:

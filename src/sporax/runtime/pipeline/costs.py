@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from statistics import median
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ir.graph import LITERAL
 from sporax.ir.hardware import HardwareProfile
 from sporax.ir.pipeline_schedule import PipelineSchedule, TaskKind
@@ -94,9 +94,7 @@ def summarize_pipeline(
         names = SCHEDULES if compare == "all" else (compare,)
         # Checked here, since the name comes from the command line.
         if unknown := [name for name in names if name not in SCHEDULES]:
-            raise SporaxValueError(
-                f"For 'sporax plan', --schedule must be 'all' or one of {[*SCHEDULES]}, but got '{unknown[0]}'."
-            )
+            raise For("sporax plan").error(f"--schedule must be 'all' or one of {[*SCHEDULES]}, but got '{unknown[0]}'")
         others = [other for name in names if (other := _other(name, pipeline, costs)) is not None]
     micro, peak_bytes = pipeline.micro, max(stage.peak_bytes for stage in outcome.stages)
     num_devices = len(outcome.stages) * pipeline.chunks[0].plan.mesh.num_devices

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.ir.device_matrix import DeviceMatrix
@@ -238,9 +238,8 @@ def _check_numbers(schedule: PipelineSchedule, config: ParallelConfig, segments:
     expected = (config.pipeline_stages, config.pipeline_stages * segments, micro.num_micro)
     actual = (schedule.num_stages, len(schedule.route), schedule.num_micro)
     if expected != actual:
-        raise SporaxRuntimeError(
-            f"For 'pipeline_schedule', the schedule must be for (stages, chunks, micro batches) {expected}, but "
-            f"'{schedule.name}' is for {actual}."
+        raise For("pipeline_schedule").state_error(
+            f"the schedule must be for (stages, chunks, micro batches) {expected}, but '{schedule.name}' is for {actual}"
         )
 
 
@@ -253,9 +252,8 @@ def _check_loop(micro: MicroStep, graph: OperatorGraph, config: ParallelConfig) 
         )
     # MindSpore's rule: with fewer micro batches the stages never all work at the same time.
     if micro.looped and micro.num_micro < config.pipeline_stages:
-        raise SporaxRuntimeError(
-            f"For 'PipelineCell', 'micro_size' must not be smaller than the {config.pipeline_stages} pipeline stages, but got "
-            f"{micro.num_micro}."
+        raise For("PipelineCell").state_error(
+            f"'micro_size' must not be smaller than the {config.pipeline_stages} pipeline stages, but got {micro.num_micro}"
         )
     if micro.trains and not config.loss_repeated_mean:
         raise SporaxRuntimeError(

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ir.config.parallel_config import ParallelConfig
 from sporax.ir.graph import Role
 from sporax.lowering.marks.host_transfer import on_host_of
@@ -243,8 +243,7 @@ def check_processes(config: ParallelConfig) -> None:
     own, stage = jax.local_device_count(), config.num_stage_devices
     # A process must know all programs of its devices in order: it drives whole stages, or a part of one.
     if config.device_num != jax.device_count() or (own % stage and stage % own):
-        raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', the devices of a process must be whole stages or a part of one, but "
-            f"'device_num' is {config.device_num} with {config.pipeline_stages} stages, and {jax.process_count()} processes have "
-            f"{own} devices each."
+        raise For("set_auto_parallel_context").state_error(
+            f"the devices of a process must be whole stages or a part of one, but 'device_num' is {config.device_num} "
+            f"with {config.pipeline_stages} stages, and {jax.process_count()} processes have {own} devices each"
         )

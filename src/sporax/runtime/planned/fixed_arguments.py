@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, did_you_mean
+from sporax.base.errors import For, SporaxValueError, did_you_mean
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.layout import Layout
@@ -70,8 +70,7 @@ def fixed_placements(
 
 def check_mapping(name: str, value: Any, form: str) -> None:
     """Raise unless an option is a mapping of such a form."""
-    if not isinstance(value, Mapping):
-        raise SporaxTypeError(f"For 'plan', '{name}' must be a mapping, {form}, but got {value!r}.")
+    For("plan").refuse_type(not isinstance(value, Mapping), f"'{name}' must be a mapping, {form}", value, show=repr)
 
 
 def positions(tree: Any) -> list[range]:
@@ -210,10 +209,9 @@ def _check_divides(
     placement: Placement, shape: tuple[int, ...], name: str, mesh: DeviceMatrix, requested: PartitionSpec, option: str
 ) -> None:
     for size, parts in zip(shape, placement.parts(mesh), strict=True):
-        if size % parts:
-            raise SporaxValueError(
-                f"For 'plan', '{option}' must fit {name} of shape {shape}, but {requested} makes {parts} slices of {size}."
-            )
+        For("plan").refuse(
+            size % parts, f"'{option}' must fit {name} of shape {shape}, but {requested} makes {parts} slices of {size}"
+        )
 
 
 def _is_split(value: Any) -> bool:

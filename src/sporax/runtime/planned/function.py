@@ -19,7 +19,7 @@ import jax
 from jax.sharding import AbstractMesh, Mesh
 from msgspec import structs
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, did_you_mean
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, did_you_mean
 from sporax.base.progress import activity, reported
 from sporax.base.units import parse_bytes
 from sporax.ir.config.parallel_config import ParallelConfig, ParallelMode
@@ -196,10 +196,8 @@ def _planned(
     # The environment first: `sporax plan` and `sporax run` set it for scripts that they do not change.
     hardware, mode, memory = user_mesh.under_environment(os.environ, hardware, mode, memory)
     devices = user_mesh.asked_devices(os.environ, devices, saved, (args, [*fixed.values()], out_shardings))
-    if not callable(fn):
-        raise SporaxTypeError(f"For 'plan', 'fn' must be a function, but got {reprlib.repr(fn)}.")
-    if not isinstance(mode, str):
-        raise SporaxTypeError(f"For 'plan', 'mode' must be a text, but got {reprlib.repr(mode)}.")
+    For("plan").refuse_type(not callable(fn), "'fn' must be a function", fn, show=reprlib.repr)
+    For("plan").refuse_type(not isinstance(mode, str), "'mode' must be a text", mode, show=reprlib.repr)
     matrix, axes = user_mesh.device_matrix(devices), user_mesh.named_axes(devices)
     hardware = profile_name(hardware) if isinstance(hardware, str) else hardware
     profile = _profile(hardware, overlap)
@@ -249,8 +247,7 @@ def _planned(
 def _check_left_out(**settled: Any) -> None:
     """Raise where one of these is set: a saved plan settles them, and a second word on them would be ignored without notice."""
     for name, value in settled.items():
-        if value is not None:
-            raise SporaxValueError(f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}.")
+        For("plan").refuse(value is not None, f"'{name}' must be left out together with 'saved'", value, show=repr)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

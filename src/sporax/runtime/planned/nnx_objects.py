@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +107,9 @@ class NnxObjects:
         Raises:
             SporaxValueError: the user has named others.
         """
-        if others:
-            raise SporaxValueError.must(
-                "plan", "carry", "be left out where arguments are objects of flax.nnx, which are carried", others
-            )
+        For("plan").refuse(
+            others, "'carry' must be left out where arguments are objects of flax.nnx, which are carried", others
+        )
         return dict(enumerate(self.definitions))
 
     def updated(self, args: Sequence[Any], results: tuple[Any, ...]) -> Any:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.marks import LayoutMark
 from sporax.ir.operation import Shape
@@ -293,9 +293,7 @@ class PlannedFunction(Answers):
     def _check_devices(self) -> None:
         needed, there = self.plan.mesh.num_devices, jax.device_count()
         if needed > there:
-            raise SporaxValueError(
-                f"For 'plan', running needs the {needed} devices of the plan, but this process sees {there}."
-            )
+            raise For("plan").error(f"running needs the {needed} devices of the plan, but this process sees {there}")
         if max(self.plan.mesh.ranks) >= there:
             raise SporaxValueError(
                 f"For 'plan', the ranks of the plan must be below {there}, which are here, but got {list(self.plan.mesh.ranks)}."

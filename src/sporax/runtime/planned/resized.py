@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend.core.primitives import convert_element_type_p
 from jax.sharding import NamedSharding
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.ir.graph import Input, OperatorGraph, Role
 from sporax.ir.operation import Shape
 
@@ -67,7 +67,7 @@ def typed(arrays: Sequence[jax.Array], weak: Sequence[bool]) -> list[jax.Array]:
 def check_structure(planned: object, received: object) -> None:
     """Raise `SporaxTypeError` if arguments have another structure than they were planned with: that would be another plan."""
     if planned != received:
-        raise SporaxTypeError(f"For 'plan', the arguments must have the structure {planned}, but got {received}.")
+        raise For("plan").type_error(f"the arguments must have the structure {planned}", received)
 
 
 # JAX finds functions again by weak references, and by their identity.
@@ -104,10 +104,9 @@ class OfOneShape:
 
     def __call__(self, *args: Any, **keywords: object) -> Any:
         """Call it."""
-        if keywords:
-            raise SporaxTypeError(
-                f"For 'plan', the function must be called by position, as it was planned, but got {list(keywords)} by keyword."
-            )
+        For("plan").refuse_type(
+            keywords, f"the function must be called by position, as it was planned, but got {list(keywords)} by keyword"
+        )
         try:
             return self.jitted(*self._brought(args))
         except (TypeError, ValueError):

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.ir.graph import Role
 from sporax.lowering.ingest.constraints import ANY_MESH, Constraints
 from sporax.lowering.ingest.ingest import Ingested, ingest
@@ -197,8 +197,7 @@ def _carried_by_donation(
 
 def _aliases(carry: Mapping[int, int], in_tree: Any, results: Sequence[range]) -> list[tuple[int, int]]:
     wrong = next((item for item in carry.values() if not isinstance(item, int) or isinstance(item, bool)), None)
-    if wrong is not None:
-        raise SporaxTypeError(f"For 'plan', 'carry' must name positions of arguments, but got {reprlib.repr(wrong)}.")
+    For("plan").refuse_type(wrong is not None, "'carry' must name positions of arguments", wrong, show=reprlib.repr)
     if len(set(carry.values())) < len(carry):
         # A dict of arguments is one argument: positions count the children of the outermost structure.
         raise SporaxValueError(f"For 'plan', 'carry' must name every argument once at most, but got {dict(carry)}.")

@@ -26,7 +26,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, did_you_mean
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, did_you_mean
 from sporax.ir.config.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, SEMI_AUTO
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import Input, OperatorGraph
@@ -81,8 +81,7 @@ class NamedAxes:
         """
         runs = self.runs()
         entries = entries_of(spec)
-        if spec.unreduced:
-            raise SporaxValueError(f"For 'plan', '{option}' must leave {whose} complete, but got {spec}.")
+        For("plan").refuse(spec.unreduced, f"'{option}' must leave {whose} complete", spec)
         if any(entry is PartitionSpec.UNCONSTRAINED for entry in entries):
             raise SporaxValueError(
                 f"For 'plan', '{option}' must say of each dimension of {whose} how it is sharded, as for `jax.jit`, but got "
@@ -344,10 +343,9 @@ def asked_devices(environ: Mapping[str, str], devices: Any, saved: str | None, a
         return mesh_around(args) if devices is None and saved is None else devices
     if saved is not None:
         count = Plan.from_json(saved).mesh.num_devices
-        if count != int(asked):
-            raise SporaxValueError(
-                f"For 'plan', the saved plan is for {count} devices, but `sporax plan --devices` asks for {asked}."
-            )
+        For("plan").refuse(
+            count != int(asked), f"the saved plan is for {count} devices, but `sporax plan --devices` asks for {asked}"
+        )
         return devices
     return int(asked)
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.base.progress import activity
 from sporax.cluster.environment import VERIFY_PLAN
 from sporax.ir.graph import LITERAL, OperatorGraph
@@ -132,8 +132,7 @@ def verified(
     steps: int = 1,
 ) -> Verification:
     """As `verified_step` for several steps, each of which begins with what one device had at the end of the one before."""
-    if not isinstance(steps, int) or steps < 1:
-        raise SporaxValueError(f"For 'verify', 'steps' must be 1 or more, but got {steps!r}.")
+    For("verify").refuse(not isinstance(steps, int) or steps < 1, "'steps' must be 1 or more", steps, show=repr)
     values, first = list(arguments), len(step.constants)
     leaves: tuple[VerifiedLeaf, ...] = ()
     for _ in range(steps):
@@ -161,9 +160,7 @@ def verified_step(
         SporaxValueError: the devices are of several processes.
     """
     if jax.process_count() > 1:
-        raise SporaxValueError(
-            f"For 'verify', all devices must be of this process, but there are {jax.process_count()} processes."
-        )
+        raise For("verify").error(f"all devices must be of this process, but there are {jax.process_count()} processes")
     with activity("verifying a plan"):
         values, leaves = _compared(step, plan, arguments, names, alone)
         wrong = [leaf for leaf in leaves if not leaf.is_equal]

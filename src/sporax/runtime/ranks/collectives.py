@@ -26,7 +26,7 @@ import numpy as np
 from jax import lax
 from jax.tree_util import PyTreeDef
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.runtime import world as distributed
 from sporax.runtime.ranks import groups, joint_arrays, local_ranks
@@ -145,9 +145,8 @@ class _Part(Generic[ResultT]):
         values = jax.tree.map(_number, cotangents)
         if self.method != "forward":
             if not self.collective.is_linear:
-                raise SporaxRuntimeError(
-                    f"For '{type(self.collective).__name__}', the order of a derivative must be 1, but that of a derivative "
-                    "is asked for."
+                raise For(type(self.collective).__name__).state_error(
+                    "the order of a derivative must be 1, but that of a derivative is asked for"
                 )
             transpose = "push" if self.method == "backward" else "backward"
             return None, ordered(_Part(self.collective, transpose), arguments[0], values)
@@ -283,8 +282,7 @@ class ReduceScatter(Collective[jax.Array]):
         Raises:
             SporaxTypeError: of another combination than the sum, for which MindSpore has no derivative either.
         """
-        if self.op != "sum":
-            raise SporaxTypeError(f"For 'ReduceScatter', only 'sum' has a derivative, but 'op' is '{self.op}'.")
+        For("ReduceScatter").refuse_type(self.op != "sum", f"only 'sum' has a derivative, but 'op' is '{self.op}'")
         return (gather(axis, cotangents),)
 
 

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.base.lazy_members import dataclass
 from sporax.lowering.execute.reductions import ALL_REDUCES, FOLDS
 from sporax.runtime import world
@@ -225,7 +225,7 @@ def check_mode() -> None:
     """
     check_reverse()
     if what := SESSION.tracing.refused:
-        raise SporaxRuntimeError(f"For '{what}', communication operators must stand outside of it.")
+        raise For(what).state_error("communication operators must stand outside of it")
 
 
 def check_reverse() -> None:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.runtime import world as distributed
 from sporax.runtime.session import SESSION
@@ -69,8 +69,7 @@ def find(name: str | None, what: str = "group") -> Group:
         world = distributed.world()
         size = distributed.num_ranks_here() * (1 if world is None else world.size)
         return Group(name or WORLD_GROUPS[0], tuple(range(size)))
-    if not isinstance(name, str):
-        raise SporaxTypeError(f"For '{what}', 'group' must be a string, but got {type(name).__name__}.")
+    For(what).refuse_type(not isinstance(name, str), "'group' must be a string", type(name).__name__)
     if name not in SESSION.groups:
         raise SporaxRuntimeError(
             f"For '{what}', 'group' must be one of {[*WORLD_GROUPS[:1], *SESSION.groups]}, but got '{name}'. Create it first: "
@@ -137,8 +136,7 @@ def create(name: str, ranks: list[int]) -> Group:
         SporaxRuntimeError: before `init`, or a rank that does not exist.
     """
     world = distributed.world()
-    if world is None:
-        raise SporaxRuntimeError("For 'create_group', the ranks must have been joined: call init() first.")
+    For("create_group").refuse_state(world is None, "the ranks must have been joined: call init() first")
     _check_new(name, ranks)
     # Every rank must create the group with the same ranks in the same order, so another order is another group.
     existing = SESSION.groups.get(name)
@@ -158,13 +156,11 @@ def _check_new(name: Any, ranks: Any) -> None:
         raise SporaxTypeError(f"For 'create_group', 'group' must be a non-empty string, but got {name!r}.")
     if not isinstance(ranks, list) or any(isinstance(rank, bool) or not isinstance(rank, int) for rank in ranks):
         raise SporaxTypeError(f"For 'create_group', 'rank_ids' must be a list of ints, but got {ranks!r}.")
-    if not ranks or len(set(ranks)) < len(ranks):
-        raise SporaxValueError(f"For 'create_group', 'rank_ids' must hold distinct ranks, but got {ranks}.")
+    For("create_group").refuse(not ranks or len(set(ranks)) < len(ranks), "'rank_ids' must hold distinct ranks", ranks)
     # Of one process as many as it has devices: so many the script has been told.
     size = max(find(None).size, SESSION.told_size or 1, SESSION.sharded_over())
     strangers = [rank for rank in ranks if not 0 <= rank < size]
-    if strangers:
-        raise SporaxRuntimeError.must("create_group", "rank_ids", f"be in [0, {size}), the ranks of the job", strangers)
+    For("create_group").refuse_state(strangers, f"'rank_ids' must be in [0, {size}), the ranks of the job", strangers)
 
 
 def destroy(name: str) -> None:
@@ -174,8 +170,7 @@ def destroy(name: str) -> None:
         SporaxValueError: it is the group of all ranks.
         SporaxRuntimeError: there is no such group.
     """
-    if name in WORLD_GROUPS:
-        raise SporaxValueError(f"For 'destroy_group', the group of all ranks cannot be destroyed, but got '{name}'.")
+    For("destroy_group").refuse(name in WORLD_GROUPS, f"the group of all ranks cannot be destroyed, but got '{name}'")
     del SESSION.groups[find(name, "destroy_group").name]
     frames.touch()
 

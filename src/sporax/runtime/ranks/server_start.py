@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ir.config.placement_config import PsConfig
 from sporax.ir.variables import read
 from sporax.ps import process as ps_main
@@ -88,10 +88,9 @@ def with_config(config: PsConfig, environ: Mapping[str, str]) -> dict[str, str]:
     # What the environment says wins, since the launcher writes it for the whole job.
     result = {**{name: value for name, value in filled.items() if value}, **environ}
     if config.enable_ssl and not result.get("MS_PS_KEYS"):
-        raise SporaxRuntimeError(
-            "For 'set_ps_context', enable_ssl=True needs the keys of the job: make them with `sporax ps keys DIR` and set "
-            "MS_PS_KEYS=DIR on every machine. The p12 files of 'config_file_path' are not used; connections are encrypted "
-            "with CURVE."
+        raise For("set_ps_context").state_error(
+            "enable_ssl=True needs the keys of the job: make them with `sporax ps keys DIR` and set MS_PS_KEYS=DIR on "
+            "every machine. The p12 files of 'config_file_path' are not used; connections are encrypted with CURVE"
         )
     return result
 

@@ -22,7 +22,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.lowering.rewriter import Atom, JaxprRewriter, aval_of, bodies_of, flat, runs_backward, with_bodies
 from sporax.runtime.planned.traced_function import raise_if_known
 from sporax.runtime.planned.user_mesh import is_explicit
@@ -211,8 +211,7 @@ def sharded_program(
         SporaxTypeError: no function.
         SporaxValueError: JAX cannot trace it.
     """
-    if not callable(fn):
-        raise SporaxTypeError.must(WHERE, "fn", "be a function", reprlib.repr(fn))
+    For(WHERE).refuse_type(not callable(fn), "'fn' must be a function", fn, show=reprlib.repr)
     leaves, tree = jax.tree_util.tree_flatten_with_path((tuple(args), dict(kwargs)))
     dynamic = [number for number, (_, leaf) in enumerate(leaves) if hasattr(leaf, "shape") and hasattr(leaf, "dtype")]
     structs = [_struct(leaves[number][1], mesh) for number in dynamic]

@@ -34,7 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.base.lazy_members import dataclass
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
@@ -103,9 +103,8 @@ class BlockFiles:
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         limit = self.settings.limit_bytes
         if limit and self.num_bytes + size > limit:
-            raise SporaxRuntimeError(
-                f"For '{_WHERE}', 'offload_disk_size' is {limit} bytes, but {self.num_bytes + size} bytes are needed on disk "
-                f"with '{name}'."
+            raise For(_WHERE).state_error(
+                f"'offload_disk_size' is {limit} bytes, but {self.num_bytes + size} bytes are needed on disk with '{name}'"
             )
         # The descriptor keeps the file usable, and the system frees it with the process, even after a crash.
         file, path = tempfile.mkstemp(prefix="offload-", dir=self.settings.folder)
@@ -205,8 +204,7 @@ class FiledArray:
             # The system may return less than is asked, but nothing only at the end of the file.
             while done < size:
                 count = os.preadv(self._file, [memory[offset + done : offset + size]], offset + done)
-                if not count:
-                    raise SporaxRuntimeError(f"For '{self.name}', its file ends after {offset + done} bytes.")
+                For(self.name).refuse_state(not count, f"its file ends after {offset + done} bytes")
                 done += count
 
         self._files.in_blocks(read_block, self.num_bytes)

@@ -29,7 +29,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Sharding
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime.session import SESSION
 from sporax.runtime.storage.entries import Region
 from sporax.runtime.storage.safetensors_format import NAMES
@@ -71,8 +71,7 @@ def save(path: str | Path, tree: Any) -> None:
         ['complete.json', 'rank_0']
     """
     folder = Path(path)
-    if folder.exists() and not folder.is_dir():
-        raise SporaxValueError(f"For 'save', 'path' must be a directory, but '{folder}' is a file.")
+    For("save").refuse(folder.exists() and not folder.is_dir(), f"'path' must be a directory, but '{folder}' is a file")
     arrays, keys = _arrays_of(tree)
     described = [(name, array.shape, str(array.dtype)) for name, array in arrays.items()]
     offers = _of_all_processes(zlib.crc32(repr(described).encode()), secrets.randbits(32))
@@ -125,9 +124,7 @@ def load(path: str | Path, like: Tree) -> Tree:
     # All at once, and before anything is read.
     if problems:
         more = f"; and {len(problems) - _MOST_PROBLEMS} more" if len(problems) > _MOST_PROBLEMS else ""
-        raise SporaxValueError(
-            f"For 'load', '{path}' does not fit 'like': {'; '.join(problems[:_MOST_PROBLEMS])}{more}."
-        )
+        raise For("load").error(f"'{path}' does not fit 'like': {'; '.join(problems[:_MOST_PROBLEMS])}{more}")
     loaded: Tree = jax.tree.unflatten(structure, [_loaded(source, leaf) for leaf in wanted])
     return loaded
 
@@ -196,10 +193,9 @@ def _together(task: str) -> Iterator[None]:
     failed = [rank for rank, (has_failed,) in enumerate(_of_all_processes(int(error is not None))) if has_failed]
     if error is not None:
         raise error
-    if failed:
-        raise SporaxRuntimeError(
-            f"For 'save', all processes must {task}, but processes {failed} could not; the save before is unchanged."
-        )
+    For("save").refuse_state(
+        failed, f"all processes must {task}, but processes {failed} could not; the save before is unchanged"
+    )
 
 
 def _remove_others(folder: Path, names: list[str]) -> None:
@@ -243,9 +239,8 @@ def _wanted(name: str, leaf: Any) -> _Wanted:
     if isinstance(leaf, _ON_HOST):
         values = np.asarray(leaf)
         return _Wanted(name, leaf, values.shape, values.dtype)
-    raise SporaxTypeError(
-        f"For 'load', leaf '{name}' of 'like' must be an array, a jax.ShapeDtypeStruct or a number, but it is "
-        f"{reprlib.repr(leaf)}."
+    raise For("load").type_error(
+        f"leaf '{name}' of 'like' must be an array, a jax.ShapeDtypeStruct or a number, but it is {reprlib.repr(leaf)}"
     )
 
 

@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 
 # One width everywhere: mixed integer widths would make numpy convert, and usages of large models exceed 32 bits.
 Floats = NDArray[np.float64]
@@ -90,8 +90,7 @@ class CostGraph:
         Raises:
             SporaxValueError: a list has the wrong length, an index does not exist, a value is not a number.
         """
-        if limit is not None and limit < 0:
-            raise SporaxValueError(f"For '{name}', the limit must not be negative, but got {limit}.")
+        For(name).refuse(limit is not None and limit < 0, "the limit must not be negative", limit)
         sizes = np.array([len(c) for c in node_costs], dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         _check_nodes(sizes, node_usages, name)
@@ -146,9 +145,7 @@ class CostGraph:
 
 def _check_nodes(sizes: Ints, usages: Sequence[Sequence[float]], name: str) -> None:
     if len(usages) != len(sizes):
-        raise SporaxValueError(
-            f"For '{name}', costs and usages must have one entry per node, but got {len(sizes)} and {len(usages)}."
-        )
+        raise For(name).error(f"costs and usages must have one entry per node, but got {len(sizes)} and {len(usages)}")
     for node, (size, usage) in enumerate(zip(sizes.tolist(), usages, strict=True)):
         if size == 0 or len(usage) != size:
             raise SporaxValueError(
@@ -168,9 +165,7 @@ def _intern_tables(
     count = len(sizes)
     for number, (first, second, table) in enumerate(edges):
         if not (0 <= first < count and 0 <= second < count):
-            raise SporaxValueError(
-                f"For '{name}', edge {number} must join nodes below {count}, but got nodes {first} and {second}."
-            )
+            raise For(name).error(f"edge {number} must join nodes below {count}, but got nodes {first} and {second}")
         flat = np.asarray(table, dtype=np.float64).reshape(-1)
         rows, columns = int(sizes[first]), int(sizes[second])
         if len(flat) != rows * columns:

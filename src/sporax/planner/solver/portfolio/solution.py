@@ -21,7 +21,7 @@ from operator import index
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.planner.budget import Budget
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import OPTIMALITY_TOLERANCE, CostGraph, Ints, Moments
@@ -179,8 +179,7 @@ def solve(graph: CostGraph, *, seconds: float = 60.0, gap: float = 0.0) -> Solut
         >>> solve(graph).choices
         array([1])
     """
-    if not seconds > 0:
-        raise SporaxValueError(f"For 'solve', seconds must be positive, but got {seconds}.")
+    For("solve").refuse(not seconds > 0, "seconds must be positive", seconds)
     budget = Budget.of(seconds)
     core, infeasible = reduced(graph, budget.longer(_GRACE_SECONDS))
     found = Incumbent(bound=np.inf, method="reduction", is_final=True)
