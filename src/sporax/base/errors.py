@@ -175,7 +175,7 @@ class For:
 
     def integer(self, what: str, value: object, least: int | None = None) -> int:
         """`value`, an int and no bool, of at least `least`."""
-        number = int(self.typed(what, value, "a whole number", int, takes_bool=False))
+        number: int = self.typed(what, value, "a whole number", int, takes_bool=False)
         self.refuse(least is not None and number < least, f"{_argument(what)} must be >= {least}", number)
         return number
 
@@ -186,7 +186,7 @@ class For:
 
     def text(self, what: str, value: object, choices: Collection[str] = ()) -> str:
         """`value`, a string, and one of `choices` where there are any."""
-        word = str(self.typed(what, value, "a string", str))
+        word: str = self.typed(what, value, "a string", str)
         self.refuse(choices and word not in choices, f"{_argument(what)} must be one of {[*choices]}", f"'{word}'")
         return word
 
