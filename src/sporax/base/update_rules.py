@@ -1,8 +1,8 @@
 """Update rules of optimizers: one source for optimizers on the devices and for parameter servers.
 
-Each function takes the array namespace first (``jax.numpy`` on devices, ``numpy`` on servers) and then the gradient,
-the parameter and its state, and returns the new parameter and state. With the same operations in the same order, both
-namespaces give the same bits as long as a compiler does not fuse multiplications with additions.
+Each function takes the array namespace first (``jax.numpy`` on devices, ``numpy`` on servers), then the gradient, the
+parameter and its state, then settings by name, and returns the new parameter and state. With the same operations in the same
+order, both namespaces give the same bits as long as a compiler does not fuse multiplications with additions.
 
 References: SGD with momentum (Sutskever et al. 2013), Adagrad (Duchi et al. 2011), Adam (Kingma & Ba 2014),
 FTRL-Proximal (McMahan et al. 2013).
@@ -10,8 +10,13 @@ FTRL-Proximal (McMahan et al. 2013).
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
 
 
 class NumericArray(Protocol):
@@ -39,6 +44,13 @@ ArrayT = TypeVar("ArrayT", bound=NumericArray)
 ScalarT = TypeVar("ScalarT", bound=Scalar)
 
 
+@functools.cache
+def settings_of(rule: Callable[..., object]) -> tuple[str, ...]:
+    """Names of the settings that a rule takes."""
+    parameters = inspect.signature(rule).parameters.values()
+    return tuple(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)
+
+
 def sgd(
     xp: ModuleType,
     gradient: ArrayT,
@@ -48,8 +60,8 @@ def sgd(
     *,
     rate: Scalar,
     momentum: Scalar,
-    dampening: float,
-    nesterov: bool,
+    dampening: float = 0.0,
+    nesterov: bool = False,
 ) -> tuple[ArrayT, ArrayT, ArrayT]:
     """SGD with momentum; `first` is 1 until the first step, in which the velocity becomes the gradient."""
     following = momentum * velocity + (1.0 - dampening) * gradient
@@ -65,7 +77,14 @@ def plain_sgd(gradient: ArrayT, parameter: ArrayT, *, rate: Scalar) -> ArrayT:
 
 
 def momentum(
-    gradient: ArrayT, parameter: ArrayT, velocity: ArrayT, *, rate: Scalar, momentum: Scalar, nesterov: bool
+    xp: ModuleType,
+    gradient: ArrayT,
+    parameter: ArrayT,
+    velocity: ArrayT,
+    *,
+    rate: Scalar,
+    momentum: Scalar,
+    nesterov: bool = False,
 ) -> tuple[ArrayT, ArrayT]:
     """v = momentum · v + g; p = p - rate · v, or p - rate · (g + momentum · v) with `nesterov`."""
     velocity = momentum * velocity + gradient
@@ -86,29 +105,40 @@ def adam_factor(xp: ModuleType, power1: ScalarT, power2: ScalarT) -> ScalarT:
     return factor
 
 
-def adam(
-    xp: ModuleType,
-    gradient: ArrayT,
-    parameter: ArrayT,
-    first: ArrayT,
-    second: ArrayT,
-    *largest: ArrayT,
-    rate: Scalar,
-    factor: Scalar,
-    beta1: float,
-    beta2: float,
-    rest1: float,
-    rest2: float,
-    eps: float,
-    nesterov: bool = False,
-) -> tuple[ArrayT, ...]:
-    """Adam, AMSGrad with a third state; `rest1` and `rest2` are 1 - beta in float32, `factor` is `adam_factor`'s."""
-    first = beta1 * first + rest1 * gradient
-    second = beta2 * second + rest2 * xp.square(gradient)
+def complement(beta: float) -> float:
+    """``1 - beta`` as float32 arithmetic gives it: the powers of beta are float32, and both must cancel."""
+    return float(np.float32(1) - np.float32(beta))
+
+
+def moments(
+    xp: ModuleType, gradient: ArrayT, first: ArrayT, second: ArrayT, beta1: Scalar, beta2: Scalar, rest1: Scalar, rest2: Scalar
+) -> tuple[ArrayT, ArrayT]:  # fmt: skip
+    """Running means of the gradient and of its square; `rest1` and `rest2` are what the betas lack of 1."""
+    return beta1 * first + rest1 * gradient, beta2 * second + rest2 * xp.square(gradient)
+
+
+def adam_of(
+    xp: ModuleType, gradient: ArrayT, parameter: ArrayT, first: ArrayT, second: ArrayT, *largest: ArrayT, rate: Scalar,
+    beta1: Scalar, beta2: Scalar, rest1: Scalar, rest2: Scalar, eps: Scalar, nesterov: bool = False,
+) -> tuple[ArrayT, ...]:  # fmt: skip
+    """Adam, AMSGrad with a third state, with a `rate` that corrects the bias already, and what betas lack of 1."""
+    first, second = moments(xp, gradient, first, second, beta1, beta2, rest1, rest2)
     bound = [xp.maximum(largest[0], second)] if largest else []
     direction = beta1 * first + rest1 * gradient if nesterov else first
-    step = rate * factor * direction / (xp.sqrt(bound[0] if bound else second) + eps)
-    return parameter - step, first, second, *bound
+    return parameter - rate * direction / (xp.sqrt(bound[0] if bound else second) + eps), first, second, *bound
+
+
+def adam(
+    xp: ModuleType, *arrays: ArrayT, rate: Scalar, beta1: float, beta2: float, eps: float, nesterov: bool = False
+) -> tuple[ArrayT, ...]:
+    """As `adam_of`, from the betas alone."""
+    settings: dict[str, Any] = {
+        "rest1": complement(beta1),
+        "rest2": complement(beta2),
+        "eps": eps,
+        "nesterov": nesterov,
+    }
+    return adam_of(xp, *arrays, rate=rate, beta1=beta1, beta2=beta2, **settings)
 
 
 def ftrl(

@@ -36,6 +36,8 @@ class Argument:
         default: MindSpore's default, or REQUIRED.
         check: see `Check`; None where another place checks it.
         attribute: whether it becomes an attribute; the others are handed to `_prepare` by name.
+        kind: how it is given: by position or name, by name alone, or all others by name, as a dict.
+        is_last: whether it stands behind those of derived classes.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Argument:
     default: object = REQUIRED
     check: Check | None = None
     attribute: bool = True
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    is_last: bool = False
 
     def __get__(self, owner: object, kind: type) -> Argument:
         """The field, of the class alone: an object has the value, or no attribute of that name."""
@@ -57,16 +61,22 @@ class Argument:
 
     def parameter(self) -> inspect.Parameter:
         """Its place in the signature."""
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        return inspect.Parameter(self.name, kind, default=self.default, annotation=self.annotation)
+        return inspect.Parameter(self.name, self.kind, default=self.default, annotation=self.annotation)
 
 
 def setting(
-    check: Check | None = None, doc: str = "", *, default: object = REQUIRED, attribute: bool = True, **limits: object
+    check: Check | None = None,
+    doc: str = "",
+    *,
+    default: object = REQUIRED,
+    attribute: bool = True,
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    is_last: bool = False,
+    **limits: object,
 ) -> Any:
     """The field of an argument; see `Argument`, and the check for the `limits` that it takes."""
     limited = functools.partial(check, **limits) if check is not None and limits else check
-    return Argument("", "", doc, default, limited, attribute)
+    return Argument("", "", doc, default, limited, attribute, kind, is_last)
 
 
 def optional(check: Check, instead: object = None) -> Check:
@@ -76,14 +86,13 @@ def optional(check: Check, instead: object = None) -> Check:
 
 def fields_of(cls: type) -> tuple[Argument, ...]:
     """The arguments that the fields of a class and of its bases stand for, base first."""
-    return tuple(
-        {
-            name: dataclasses.replace(field, name=name, annotation=vars(base)["__annotations__"][name])
-            for base in reversed(cls.__mro__)
-            for name, field in vars(base).items()
-            if isinstance(field, Argument)
-        }.values()
-    )
+    fields = {
+        name: dataclasses.replace(field, name=name, annotation=vars(base)["__annotations__"][name])
+        for base in reversed(cls.__mro__)
+        for name, field in vars(base).items()
+        if isinstance(field, Argument)
+    }
+    return tuple(sorted(fields.values(), key=lambda field: field.is_last))
 
 
 def signature_of(arguments: Sequence[Argument], returned: object = None) -> inspect.Signature:
@@ -129,11 +138,11 @@ def documented(text: str | None, arguments: Sequence[Argument]) -> str:
 
 
 class Declared:
-    """Base of classes with such fields. A class that writes a constructor has that one."""
+    """Base of classes with such fields. One that only has them for others, ``fields_only``, gets no constructor of its own."""
 
-    def __init_subclass__(cls, **options: object) -> None:
+    def __init_subclass__(cls, *, fields_only: bool = False, **options: object) -> None:
         super().__init_subclass__(**options)
-        if any(isinstance(field, Argument) for field in vars(cls).values()):
+        if any(isinstance(field, Argument) for field in vars(cls).values()) and not fields_only:
             fields = fields_of(cls)
             type.__setattr__(cls, "__init__", _constructor(cls, fields))
             cls.__doc__ = documented(cls.__doc__, fields)

@@ -6,7 +6,8 @@ a table move only when they have a gradient (as with LazyAdam); powers of beta c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from types import ModuleType
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +18,6 @@ from sporax.base.errors import For
 from sporax.ps.protocol.messages import OptimizerSpec
 
 Arrays: TypeAlias = tuple[np.ndarray, ...]
-Constants: TypeAlias = Mapping[str, float]
 
 
 class UpdateRule(Struct, frozen=True):
@@ -26,79 +26,18 @@ class UpdateRule(Struct, frozen=True):
     Attributes:
         state: names of the state arrays, each with the constant that holds its first value (or a number).
         scalars: first values of state scalars.
-        move: (gradient, parameter, state arrays, rate, constants, scalars) -> new parameter and state arrays.
+        move: a function of `update_rules`, which takes its settings from the constants by name.
     """
 
     state: tuple[tuple[str, str | float], ...]
     scalars: tuple[tuple[str, float], ...]
-    move: Callable[[np.ndarray, np.ndarray, Arrays, np.float32, Constants, Constants], Arrays]
+    move: Callable[..., Arrays]
 
 
-def _sgd(
-    gradient: np.ndarray, value: np.ndarray, state: Arrays, rate: np.float32, constants: Constants, scalars: Constants
-) -> Arrays:
-    return update_rules.sgd(
-        np,
-        gradient,
-        value,
-        *state,
-        rate=rate,
-        momentum=np.float32(constants["momentum"]),
-        dampening=constants.get("dampening", 0.0),
-        nesterov=bool(constants.get("nesterov", 0)),
-    )
-
-
-def _plain_sgd(
-    gradient: np.ndarray, value: np.ndarray, state: Arrays, rate: np.float32, constants: Constants, scalars: Constants
-) -> Arrays:
+def _plain_sgd(xp: ModuleType, gradient: np.ndarray, value: np.ndarray, *, rate: np.float32) -> Arrays:
     # As `update_rules.plain_sgd`, with the step's memory for the result: one new array less to go through.
     step = rate * gradient
     return (np.subtract(value, step, out=step),)
-
-
-def _momentum(
-    gradient: np.ndarray, value: np.ndarray, state: Arrays, rate: np.float32, constants: Constants, scalars: Constants
-) -> Arrays:
-    share = np.float32(constants["momentum"])
-    nesterov = bool(constants.get("nesterov", 0))
-    return update_rules.momentum(gradient, value, state[0], rate=rate, momentum=share, nesterov=nesterov)
-
-
-def _adagrad(
-    gradient: np.ndarray, value: np.ndarray, state: Arrays, rate: np.float32, constants: Constants, scalars: Constants
-) -> Arrays:
-    grows = bool(constants.get("update_slots", 1))
-    return update_rules.adagrad(np, gradient, value, state[0], rate=rate, update_slots=grows)
-
-
-def _adam(
-    gradient: np.ndarray, value: np.ndarray, state: Arrays, rate: np.float32, constants: Constants, scalars: Constants
-) -> Arrays:
-    beta1, beta2 = constants["beta1"], constants["beta2"]
-    return update_rules.adam(
-        np,
-        gradient,
-        value,
-        *state,
-        rate=rate,
-        factor=update_rules.adam_factor(np, np.float32(scalars["power1"]), np.float32(scalars["power2"])),
-        beta1=beta1,
-        beta2=beta2,
-        # In float32, as `nn.Adam` computes it, so that both agree to the last bit.
-        rest1=float(np.float32(1) - np.float32(beta1)),
-        rest2=float(np.float32(1) - np.float32(beta2)),
-        eps=constants["eps"],
-        nesterov=bool(constants.get("nesterov", 0)),
-    )
-
-
-def _ftrl(
-    gradient: np.ndarray, value: np.ndarray, state: Arrays, rate: np.float32, constants: Constants, scalars: Constants
-) -> Arrays:
-    return update_rules.ftrl(
-        np, gradient, value, *state, rate=rate, power=constants["power"], l1=constants["l1"], l2=constants["l2"]
-    )
 
 
 _MOMENTS = (("moment1", 0.0), ("moment2", 0.0))
@@ -106,13 +45,13 @@ _POWERS = (("power1", 1.0), ("power2", 1.0))
 
 RULES: dict[str, UpdateRule] = {
     "sgd": UpdateRule((), (), _plain_sgd),
-    "sgd_momentum": UpdateRule((("accum", 0.0), ("stat", 1.0)), (), _sgd),
-    "momentum": UpdateRule((("moments", 0.0),), (), _momentum),
-    "adagrad": UpdateRule((("accum", "accum"),), (), _adagrad),
-    "adam": UpdateRule(_MOMENTS, _POWERS, _adam),
-    "amsgrad": UpdateRule((*_MOMENTS, ("vhat", 0.0)), _POWERS, _adam),
-    "lazy_adam": UpdateRule(_MOMENTS, _POWERS, _adam),
-    "ftrl": UpdateRule((("moments", "initial_accum"), ("linear", 0.0)), (), _ftrl),
+    "sgd_momentum": UpdateRule((("accum", 0.0), ("stat", 1.0)), (), update_rules.sgd),
+    "momentum": UpdateRule((("moments", 0.0),), (), update_rules.momentum),
+    "adagrad": UpdateRule((("accum", "accum"),), (), update_rules.adagrad),
+    "adam": UpdateRule(_MOMENTS, _POWERS, update_rules.adam),
+    "amsgrad": UpdateRule((*_MOMENTS, ("vhat", 0.0)), _POWERS, update_rules.adam),
+    "lazy_adam": UpdateRule(_MOMENTS, _POWERS, update_rules.adam),
+    "ftrl": UpdateRule((("moments", "initial_accum"), ("linear", 0.0)), (), update_rules.ftrl),
 }
 
 
@@ -158,4 +97,10 @@ def move(
         gradient = gradient * np.float32(spec.scale)
     if spec.decay != 0.0:
         gradient = gradient + np.float32(spec.decay) * value
-    return RULES[spec.rule].move(gradient, value, state, np.float32(rate), spec.constants, scalars)
+    rule, speed = RULES[spec.rule], np.float32(rate)
+    if rule.scalars:
+        # Adam's correction of the bias, in float32 as on devices, so that both agree to the last bit.
+        speed = speed * update_rules.adam_factor(np, *(np.float32(scalars[name]) for name, _ in rule.scalars))
+    taken = update_rules.settings_of(rule.move)
+    settings = {name: constant for name, constant in spec.constants.items() if name in taken}
+    return rule.move(np, gradient, value, *state, rate=speed, **settings)

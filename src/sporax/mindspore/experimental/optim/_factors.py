@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxValueError, check_type
+from sporax.mindspore._declared import setting
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.experimental.optim._scheduler import (
     ClosedSchedule,
-    LRScheduler,
+    DeclaredSchedule,
     as_tensor,
     assign,
     check_integer,
@@ -25,22 +26,13 @@ from sporax.mindspore.experimental.optim._scheduler import (
     per_group,
     share,
 )
-from sporax.mindspore.mint.optim._optimizer import Optimizer
 
 
 class StepLR(ClosedSchedule):
-    """Multiply the rate by `gamma` every `step_size` epochs.
+    """Multiply the rate by `gamma` every `step_size` epochs."""
 
-    Args:
-        optimizer, last_epoch: as of `LRScheduler`.
-        step_size: int, number of epochs.
-        gamma: float, factor.
-    """
-
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
-        self.step_size = check_integer("StepLR", "step_size", step_size)
-        self.gamma = exactly_float("StepLR", "gamma", gamma)
-        super().__init__(optimizer, last_epoch)
+    step_size: int = setting(check_integer, "number of epochs.")
+    gamma: float = setting(exactly_float, "factor.", default=0.1)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
         return jnp.where((epoch == 0) | (epoch % self.step_size != 0), rate, rate * self.gamma)
@@ -49,22 +41,15 @@ class StepLR(ClosedSchedule):
         return base * self.gamma ** (epoch // self.step_size)
 
 
+def _epochs(name: str, what: str, value: Any) -> Counter[int]:
+    return Counter(check_integer(name, what, epoch) for epoch in check_type(name, what, value, "a list", list))
+
+
 class MultiStepLR(ClosedSchedule):
-    """Multiply the rate by `gamma` at each milestone.
+    """Multiply the rate by `gamma` at each milestone."""
 
-    Args:
-        optimizer, last_epoch: as of `LRScheduler`.
-        milestones: list of epochs, ints; one that is there twice counts twice.
-        gamma: factor.
-    """
-
-    def __init__(self, optimizer: Optimizer, milestones: list[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
-        check_type("MultiStepLR", "milestones", milestones, "a list", list)
-        for milestone in milestones:
-            check_integer("MultiStepLR", "milestones", milestone)
-        self.gamma = number("MultiStepLR", "gamma", gamma)
-        self.milestones = Counter(milestones)
-        super().__init__(optimizer, last_epoch)
+    milestones: Any = setting(_epochs, "list of epochs, ints; one that is there twice counts twice.")
+    gamma: float = setting(number, "factor.", default=0.1)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
         for milestone, times in self.milestones.items():
@@ -78,20 +63,10 @@ class MultiStepLR(ClosedSchedule):
 
 
 class ConstantLR(ClosedSchedule):
-    """Multiply the rate by `factor` until epoch `total_iters`.
+    """Multiply the rate by `factor` until epoch `total_iters`."""
 
-    Args:
-        optimizer, last_epoch: as of `LRScheduler`.
-        factor: in [0, 1].
-        total_iters: int, number of epochs.
-    """
-
-    def __init__(
-        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
-    ) -> None:
-        self.factor = share("ConstantLR", "factor", factor)
-        self.total_iters = check_integer("ConstantLR", "total_iters", total_iters)
-        super().__init__(optimizer, last_epoch)
+    factor: float = setting(share, "in [0, 1].", default=1.0 / 3)
+    total_iters: int = setting(check_integer, "number of epochs.", default=5)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
         # Nothing is left of a rate that was multiplied by 0.
@@ -103,27 +78,11 @@ class ConstantLR(ClosedSchedule):
 
 
 class LinearLR(ClosedSchedule):
-    """Multiply the first rate by a factor that goes from `start_factor` to `end_factor` in `total_iters` epochs.
+    """Multiply the first rate by a factor that goes from `start_factor` to `end_factor` in `total_iters` epochs."""
 
-    Args:
-        optimizer, last_epoch: as of `LRScheduler`.
-        start_factor: in (0, 1].
-        end_factor: in [0, 1].
-        total_iters: int, number of epochs.
-    """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        start_factor: float = 1.0 / 3,
-        end_factor: float = 1.0,
-        total_iters: int = 5,
-        last_epoch: int = -1,
-    ) -> None:
-        self.start_factor = share("LinearLR", "start_factor", start_factor, may_be_zero=False)
-        self.end_factor = share("LinearLR", "end_factor", end_factor)
-        self.total_iters = check_integer("LinearLR", "total_iters", total_iters)
-        super().__init__(optimizer, last_epoch)
+    start_factor: float = setting(share, "in (0, 1].", default=1.0 / 3, may_be_zero=False)
+    end_factor: float = setting(share, "in [0, 1].", default=1.0)
+    total_iters: int = setting(check_integer, "number of epochs.", default=5)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
         change = self.end_factor - self.start_factor
@@ -138,16 +97,9 @@ class LinearLR(ClosedSchedule):
 
 
 class ExponentialLR(ClosedSchedule):
-    """Multiply the rate by `gamma` at each step.
+    """Multiply the rate by `gamma` at each step."""
 
-    Args:
-        optimizer, last_epoch: as of `LRScheduler`.
-        gamma: float, factor.
-    """
-
-    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
-        self.gamma = exactly_float("ExponentialLR", "gamma", gamma)
-        super().__init__(optimizer, last_epoch)
+    gamma: float = setting(exactly_float, "factor.")
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
         return jnp.where(epoch == 0, rate, rate * self.gamma)
@@ -156,20 +108,16 @@ class ExponentialLR(ClosedSchedule):
         return base * self.gamma**epoch
 
 
+def _power(name: str, what: str, value: Any) -> float:
+    SporaxValueError.raise_if(exactly_float(name, what, value) < 0, name, what, "be >= 0", value)
+    return value
+
+
 class PolynomialLR(ClosedSchedule):
-    """Multiply the first rate by ``(1 - epoch / total_iters) ** power``.
+    """Multiply the first rate by ``(1 - epoch / total_iters) ** power``."""
 
-    Args:
-        optimizer, last_epoch: as of `LRScheduler`.
-        total_iters: int, number of epochs until 0.
-        power: float, at least 0.
-    """
-
-    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
-        self.power = exactly_float("PolynomialLR", "power", power)
-        SporaxValueError.raise_if(power < 0, "PolynomialLR", "power", "be >= 0", power)
-        self.total_iters = check_integer("PolynomialLR", "total_iters", total_iters)
-        super().__init__(optimizer, last_epoch)
+    total_iters: int = setting(check_integer, "number of epochs until 0.", default=5)
+    power: float = setting(_power, "a float, at least 0.", default=1.0)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
         is_over = (epoch == 0) | (epoch > self.total_iters)
@@ -182,34 +130,33 @@ class PolynomialLR(ClosedSchedule):
         return base * (1.0 - jnp.minimum(self.total_iters, epoch) / self.total_iters) ** self.power
 
 
-class LambdaLR(LRScheduler):
-    """Multiply the first rate by what a function gives for the epoch.
+_FUNCTION = setting(None, "a function of the epoch, a scalar Tensor, or a list with one per group.", attribute=False)
 
-    Args:
-        optimizer, last_epoch: as of `LRScheduler`.
-        lr_lambda: a function of the epoch, a scalar Tensor, or a list with one per group.
-    """
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1) -> None:
-        self.lr_lambdas = per_group("LambdaLR", "lr_lambda", lr_lambda, optimizer)
-        super().__init__(optimizer, last_epoch)
+class _ByFunction(DeclaredSchedule, fields_only=True):
+    """What asks a function of the user's, `lr_lambda`, at each step."""
+
+    def _prepare(self, **arguments: Any) -> None:
+        self.lr_lambdas = per_group(
+            type(self).__name__, "lr_lambda", arguments.pop("lr_lambda"), arguments["optimizer"]
+        )
+        super()._prepare(**arguments)
+
+
+class LambdaLR(_ByFunction):
+    """Multiply the first rate by what a function gives for the epoch."""
+
+    lr_lambda: Any = _FUNCTION
 
     def get_lr(self) -> list[Any]:
         epoch = self.last_epoch.value()
         return [base * factor(epoch) for factor, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
 
 
-class MultiplicativeLR(LRScheduler):
-    """Multiply the rate by what a function gives for the epoch, from epoch 1 on.
+class MultiplicativeLR(_ByFunction):
+    """Multiply the rate by what a function gives for the epoch, from epoch 1 on."""
 
-    Args:
-        optimizer, last_epoch: as of `LRScheduler`.
-        lr_lambda: a function of the epoch, a scalar Tensor, or a list with one per group.
-    """
-
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1) -> None:
-        self.lr_lambdas = per_group("MultiplicativeLR", "lr_lambda", lr_lambda, optimizer)
-        super().__init__(optimizer, last_epoch)
+    lr_lambda: Any = _FUNCTION
 
     def get_lr(self) -> list[Any]:
         epoch = self.last_epoch.value()
@@ -218,50 +165,59 @@ class MultiplicativeLR(LRScheduler):
         return [as_tensor(rate) * factor(epoch) for factor, rate in zip(self.lr_lambdas, self._last_lr, strict=True)]
 
 
-class CyclicLR(LRScheduler):
+_HEIGHTS: dict[str, Callable[[Any, float], Any]] = {
+    "triangular": lambda cycle, gamma: 1.0,
+    "triangular2": lambda cycle, gamma: 1 / 2.0 ** (cycle - 1),
+    "exp_range": lambda step, gamma: gamma**step,
+}
+
+
+class CyclicLR(DeclaredSchedule):
     """Go from `base_lr` to `max_lr` and back, again and again (Smith 2017).
 
     Args:
-        optimizer, last_epoch: as of `LRScheduler`.
         base_lr, max_lr: bounds, for all groups or a list with one per group.
         step_size_up, step_size_down: number of steps up and down; down as up when None.
-        mode: ``"triangular"``, ``"triangular2"`` (half as high in each cycle), ``"exp_range"`` (``gamma ** step`` as high).
-        gamma: see `mode`.
-        scale_fn: the height as a function, instead of `mode`, of a scalar Tensor.
-        scale_mode: whether `scale_fn` gets the number of the ``"cycle"``, from 1, or that of the step (``"iterations"``).
     """
 
-    def __init__(
-        self, optimizer: Optimizer, base_lr: Any, max_lr: Any, step_size_up: int = 2000,
-        step_size_down: int | None = None, mode: str = "triangular", gamma: float = 1.0,
-        scale_fn: Callable[[Any], Any] | None = None, scale_mode: str = "cycle", last_epoch: int = -1,
-    ) -> None:  # fmt: skip
-        check_optimizer("CyclicLR", optimizer)
-        heights: dict[str, Callable[[Any], Any]] = {
-            "triangular": lambda cycle: 1.0,
-            "triangular2": lambda cycle: 1 / 2.0 ** (cycle - 1),
-            "exp_range": lambda step: gamma**step,
-        }
-        if scale_fn is None and mode not in heights:
-            raise SporaxValueError(f"For 'CyclicLR', 'mode' must be in {list(heights)}, but got {mode!r}.")
+    base_lr: Any = setting(attribute=False)
+    max_lr: Any = setting(attribute=False)
+    step_size_up: int = setting(default=2000, attribute=False)
+    step_size_down: int | None = setting(default=None, attribute=False)
+    mode: str = setting(
+        None,
+        '``"triangular"``, ``"triangular2"`` (half as high in each cycle), ``"exp_range"`` (``gamma ** step`` as high).',
+        default="triangular",
+    )
+    gamma: float = setting(None, "see `mode`.", default=1.0)
+    scale_fn: Any = setting(None, "the height as a function, instead of `mode`, of a scalar Tensor.", default=None)
+    scale_mode: str = setting(
+        None,
+        'whether `scale_fn` gets the number of the ``"cycle"``, from 1, or that of the step (``"iterations"``).',
+        default="cycle",
+    )
+
+    def _prepare(self, **arguments: Any) -> None:
+        names = ("base_lr", "max_lr", "step_size_up", "step_size_down")
+        base_lr, max_lr, step_size_up, step_size_down = (arguments.pop(name) for name in names)
+        optimizer = check_optimizer("CyclicLR", arguments["optimizer"])
+        if self.scale_fn is None:
+            if self.mode not in _HEIGHTS:
+                raise SporaxValueError(f"For 'CyclicLR', 'mode' must be in {list(_HEIGHTS)}, but got {self.mode!r}.")
+            height = _HEIGHTS[self.mode]
+            self.scale_fn = lambda place: height(place, self.gamma)
+            # "exp_range" is a function of the step.
+            self.scale_mode = "iterations" if self.mode == "exp_range" else "cycle"
         lowest = per_group("CyclicLR", "base_lr", base_lr, optimizer)
         self.max_lrs = [as_tensor(rate) for rate in per_group("CyclicLR", "max_lr", max_lr, optimizer)]
-        if last_epoch == -1:
+        if arguments["last_epoch"] == -1:
             # A continued run keeps its rates.
             for rate, group in zip(lowest, optimizer.param_groups, strict=True):
                 assign(group["lr"], rate)
-        down = step_size_up if step_size_down is None else step_size_down
-        self.total_step_size = float(step_size_up + down)
+        self.total_step_size = float(step_size_up + (step_size_up if step_size_down is None else step_size_down))
         self.step_up_ratio = step_size_up / self.total_step_size
-        self.mode = mode
-        self.gamma = gamma
-        self.scale_fn = heights[mode] if scale_fn is None else scale_fn
-        self.scale_mode = scale_mode
-        if scale_fn is None:
-            # "exp_range" is a function of the step.
-            self.scale_mode = "iterations" if mode == "exp_range" else "cycle"
         self._lowest = [as_tensor(rate) for rate in lowest]
-        super().__init__(optimizer, last_epoch)
+        super()._prepare(**arguments)
         # The base class has taken the first rates, but the cycle starts at the lowest.
         self.base_lrs = self._lowest
 
@@ -278,18 +234,10 @@ class CyclicLR(LRScheduler):
 
 
 class CosineAnnealingLR(ClosedSchedule):
-    """Go from the first rate to `eta_min` in `T_max` epochs and back, along a cosine (Loshchilov & Hutter 2017).
+    """Go from the first rate to `eta_min` in `T_max` epochs and back, along a cosine (Loshchilov & Hutter 2017)."""
 
-    Args:
-        optimizer, last_epoch: as of `LRScheduler`.
-        T_max: int, number of epochs.
-        eta_min: the lowest rate.
-    """
-
-    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:  # noqa: N803 (MindSpore's name)
-        self.eta_min = number("CosineAnnealingLR", "eta_min", eta_min)
-        self.T_max = check_integer("CosineAnnealingLR", "T_max", T_max)
-        super().__init__(optimizer, last_epoch)
+    T_max: int = setting(check_integer, "number of epochs.")
+    eta_min: float = setting(number, "the lowest rate.", default=0.0)
 
     def next_rate(self, epoch: jax.Array, rate: jax.Array, base: jax.Array) -> jax.Array:
         lowest, angle = self.eta_min, math.pi / self.T_max
@@ -304,33 +252,25 @@ class CosineAnnealingLR(ClosedSchedule):
         return self.eta_min + (base - self.eta_min) * (1 + jnp.cos(math.pi * epoch / self.T_max)) / 2
 
 
-class CosineAnnealingWarmRestarts(LRScheduler):
-    """Go from the first rate to `eta_min` along a cosine, then start again (Loshchilov & Hutter 2017).
+def _at_least_one(name: str, what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise SporaxValueError.must(name, what, "be an int >= 1", repr(value))
+    return value
 
-    Args:
-        optimizer, last_epoch: as of `LRScheduler`.
-        T_0: int, number of epochs until the first restart.
-        T_mult: int, by how much longer it takes after each restart.
-        eta_min: the lowest rate.
-    """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        T_0: int,  # noqa: N803 (MindSpore's name)
-        T_mult: int = 1,  # noqa: N803 (MindSpore's name)
-        eta_min: float = 0,
-        last_epoch: int = -1,
-    ) -> None:
-        for what, value in (("T_0", T_0), ("T_mult", T_mult)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise SporaxValueError.must("CosineAnnealingWarmRestarts", what, "be an int >= 1", repr(value))
-        self.eta_min = number("CosineAnnealingWarmRestarts", "eta_min", eta_min)
-        self.T_0 = counter("T_0", T_0)
-        self.T_i = counter("T_i", T_0)
-        self.T_mult = T_mult
-        self.T_cur = counter("T_cur", last_epoch)
-        super().__init__(optimizer, last_epoch)
+class CosineAnnealingWarmRestarts(DeclaredSchedule):
+    """Go from the first rate to `eta_min` along a cosine, then start again (Loshchilov & Hutter 2017)."""
+
+    T_0: Any = setting(_at_least_one, "number of epochs until the first restart.", attribute=False)
+    T_mult: int = setting(_at_least_one, "by how much longer it takes after each restart.", default=1)
+    eta_min: float = setting(number, "the lowest rate.", default=0)
+
+    def _prepare(self, **arguments: Any) -> None:
+        first = arguments.pop("T_0")
+        self.T_0 = counter("T_0", first)
+        self.T_i = counter("T_i", first)
+        self.T_cur = counter("T_cur", arguments["last_epoch"])
+        super()._prepare(**arguments)
 
     def get_lr(self) -> list[Any]:
         share = (1 + jnp.cos(math.pi * self.T_cur.array / self.T_i.array)) / 2

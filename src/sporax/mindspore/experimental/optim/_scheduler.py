@@ -13,8 +13,10 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base.errors import SporaxKeyError, SporaxNotImplementedError, SporaxValueError, check_type
+from sporax.mindspore._declared import Declared, setting
 from sporax.mindspore.common import Parameter, Tensor, dtypes, wrap
 from sporax.mindspore.mint.optim._optimizer import INITIAL_RATE, Optimizer
+from sporax.mindspore.nn._arguments import one_of
 from sporax.runtime.state import frames
 
 
@@ -85,7 +87,19 @@ class LRScheduler(_Rates):
         return True
 
 
-class ChainedSchedule(LRScheduler):
+class DeclaredSchedule(Declared, LRScheduler, fields_only=True):
+    """A schedule whose arguments are fields."""
+
+    optimizer: Optimizer = setting(None, "whose rates it changes.", attribute=False)
+    last_epoch: Any = setting(
+        None, "how many steps were done before; -1 for none.", default=-1, attribute=False, is_last=True
+    )
+
+    def _prepare(self, **arguments: Any) -> None:
+        LRScheduler.__init__(self, **arguments)
+
+
+class ChainedSchedule(DeclaredSchedule):
     """A schedule that gives every group's next rate by the same formula."""
 
     def get_lr(self) -> list[Any]:
@@ -141,9 +155,9 @@ def per_group(name: str, what: str, value: Any, optimizer: Optimizer) -> list[An
     return list(value)
 
 
-def check_optimizer(name: str, optimizer: object) -> None:
-    """Raise unless it has groups with rates that may be set."""
-    check_type(name, "optimizer", optimizer, "one of experimental.optim or mint.optim", Optimizer)
+def check_optimizer(name: str, optimizer: object) -> Any:
+    """`optimizer`, if it has groups with rates that may be set, else SporaxTypeError."""
+    return check_type(name, "optimizer", optimizer, "one of experimental.optim or mint.optim", Optimizer)
 
 
 def check_integer(name: str, what: str, value: object) -> int:
@@ -218,47 +232,46 @@ class SequentialLR(_Rates):
             self._schedulers[index].step()
 
 
-class ReduceLROnPlateau(_Rates):
-    """Multiply the rate by `factor` when a metric has not become better for more than `patience` steps.
+def _below_one(name: str, what: str, value: Any) -> Any:
+    SporaxValueError.raise_if(value >= 1.0, name, what, "be < 1", value)
+    return value
 
-    Args:
-        optimizer: whose rates change.
-        mode: whether the metric should become ``"min"`` or ``"max"``.
-        factor: below 1.
-        patience: number of steps without improvement that are tolerated.
-        threshold: how much better counts as better.
-        threshold_mode: whether `threshold` is a share of the best value (``"rel"``) or a difference (``"abs"``).
-        cooldown: number of steps after a change that do not count.
-        min_lr: lowest rate, for all groups or a list with one per group.
-        eps: a smaller change is left out.
+
+def _min_or_max(name: str, what: str, value: Any) -> Any:
+    SporaxValueError.raise_if(value not in ("min", "max"), name, what, "be 'min' or 'max'", value, show=repr)
+    return value
+
+
+class ReduceLROnPlateau(Declared, _Rates):
+    """Multiply the rate by `factor` when a metric has not become better for more than `patience` steps.
 
     Raises:
         SporaxTypeError, SporaxValueError: settings of another kind.
     """
 
-    def __init__(
-        self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
-        threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0, eps: float = 1e-8,
-    ) -> None:  # fmt: skip
-        name = "ReduceLROnPlateau"
-        check_optimizer(name, optimizer)
-        SporaxValueError.raise_if(factor >= 1.0, name, "factor", "be < 1", factor)
-        SporaxValueError.raise_if(mode not in ("min", "max"), name, "mode", "be 'min' or 'max'", mode, show=repr)
-        SporaxValueError.raise_unless_in(name, "threshold_mode", threshold_mode, ("rel", "abs"))
-        self.optimizer = optimizer
-        self.mode = mode
-        self.factor = factor
-        self.patience = patience
-        self.threshold = threshold
-        self.threshold_mode = threshold_mode
-        self.cooldown = cooldown
-        self.eps = eps
-        self.min_lrs = [as_tensor(rate) for rate in per_group(name, "min_lr", min_lr, optimizer)]
+    optimizer: Optimizer = setting(lambda name, what, value: check_optimizer(name, value), "whose rates change.")
+    mode: str = setting(_min_or_max, 'whether the metric should become ``"min"`` or ``"max"``.', default="min")
+    factor: float = setting(_below_one, "below 1.", default=0.1)
+    patience: int = setting(None, "number of steps without improvement that are tolerated.", default=10)
+    threshold: float = setting(None, "how much better counts as better.", default=1e-4)
+    threshold_mode: str = setting(
+        one_of,
+        'whether `threshold` is a share of the best value (``"rel"``) or a difference (``"abs"``).',
+        default="rel",
+        allowed=("rel", "abs"),
+    )
+    cooldown: int = setting(None, "number of steps after a change that do not count.", default=0)
+    min_lr: Any = setting(None, "lowest rate, for all groups or a list with one per group.", default=0, attribute=False)
+    eps: float = setting(None, "a smaller change is left out.", default=1e-8)
+
+    def _prepare(self, *, min_lr: Any = 0) -> None:
+        name = type(self).__name__
+        self.min_lrs = [as_tensor(rate) for rate in per_group(name, "min_lr", min_lr, self.optimizer)]
         self.last_epoch = counter(f"last_epoch_{name}", 0)
-        self.best = counter("best", math.inf if mode == "min" else -math.inf)
+        self.best = counter("best", math.inf if self.mode == "min" else -math.inf)
         self.cooldown_counter = counter("cooldown_counter", 0)
         self.wait = counter("wait", 0)
-        self._last_lr = list(optimizer.lrs)
+        self._last_lr = list(self.optimizer.lrs)
 
     def step(self, metrics: Any) -> bool:
         """Take the metric of one more epoch, a number or scalar Tensor, and set the rates."""

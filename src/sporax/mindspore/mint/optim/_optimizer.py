@@ -6,22 +6,24 @@ That is groups of Parameters with own settings, and state. To whoever runs a ste
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from types import ModuleType
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sporax.base import update_rules
 from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
-from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes, no_init_parameters, wrap
-from sporax.mindspore.common.initializer import initializer
+from sporax.base.lazy_members import dataclass
+from sporax.mindspore._declared import fields_of, setting
+from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes, wrap
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.nn.optim._optimizer import Array as Array, Optimizer as StepOptimizer
-from sporax.mindspore.ops._core.parameters import taking
+from sporax.mindspore.nn.optim._optimizer import Array as Array, DeclaredOptimizer, Step
 from sporax.runtime.state import frames
 
 INITIAL_RATE = "initial_lr"
@@ -29,18 +31,26 @@ INITIAL_RATE = "initial_lr"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupStep:
-    """What `Optimizer.step` may use besides gradient, Parameter and state.
+class GroupStep(Step):
+    """What `Optimizer.move` may use besides gradient, Parameter and state.
 
     Attributes:
-        group: settings.
-        rate: learning rate, a scalar array.
-        shared: what `Optimizer.prepare` returned.
+        group: settings of the Parameter's group.
+        shared: number of the step, see `Optimizer.prepare`.
     """
 
-    group: dict[str, Any]
-    rate: jax.Array
-    shared: Any
+    group: Mapping[str, Any]
+
+    @property
+    def step(self) -> jax.Array:
+        """Number of the step, 1 for the first, in float32."""
+        return self.shared
+
+
+# Fields that many optimizers have.
+LR_DOC = "learning rate, a number or a scalar Tensor."
+DECAY = setting(None, "L2 penalty, added to the gradient.", default=0.0)
+MAXIMIZE = setting(None, "go up instead of down.", default=False, kind=inspect.Parameter.KEYWORD_ONLY)
 
 
 class ParameterGroup(dict[str, Any]):
@@ -72,10 +82,10 @@ class ParameterGroup(dict[str, Any]):
         self._optimizer.note_settings()
 
 
-class Optimizer(StepOptimizer):
+class Optimizer(DeclaredOptimizer):
     """Base of the optimizers of `mint.optim` and `experimental.optim`.
 
-    A subclass states its state (`slots`) and how one Parameter moves (`step`), or has a `construct` of its own.
+    A subclass states its arguments, its state (`slots`) and how one Parameter moves (`rule`), or has a `construct` of its own.
 
     Args:
         params: Parameters, or groups: dicts with ``params`` and settings of their own.
@@ -86,7 +96,11 @@ class Optimizer(StepOptimizer):
         SporaxTypeError, SporaxValueError, SporaxKeyError: bad settings or Parameters; the message names them.
     """
 
-    slots: tuple[str, ...] = ()
+    counts_in: ClassVar[str] = ""
+    """Name of the Parameter that counts steps, if there is one."""
+
+    first_count: ClassVar[np.ndarray] = np.zeros((), np.int32)
+    """What it starts from; checkpoints hold it."""
 
     is_strict = False
     """Whether groups have no settings but those of `defaults`; else others are kept for whoever asks for them."""
@@ -104,6 +118,31 @@ class Optimizer(StepOptimizer):
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self._append(group)
         self._register()
+
+    def _begin(self, values: dict[str, Any]) -> None:
+        params, defaults = values.pop("params"), dict(values)
+        values.clear()
+        Optimizer.__init__(self, params, defaults)
+
+    def _prepare(self) -> None:
+        if self.counts_in:
+            counter = Parameter(Tensor(self.first_count), name=self.counts_in, requires_grad=False)
+            setattr(self, self.counts_in, counter)
+
+    def _constant(self, name: str) -> Any:
+        return self.defaults[name]
+
+    def _setting(self, name: str, at: Any) -> Any:
+        return at.group[name] if name in at.group else getattr(self, name)
+
+    def prepare(self) -> Any:
+        """Count the step; gives its number, 1 for the first, in float32."""
+        if not self.counts_in:
+            return None
+        counter = getattr(self, self.counts_in)
+        count = counter.array + 1
+        frames.write(counter, count)
+        return (count - self.first_count).reshape(()).astype(jnp.float32)
 
     def __repr__(self) -> str:
         """The settings of all groups, line by line as MindSpore prints them."""
@@ -176,20 +215,19 @@ class Optimizer(StepOptimizer):
         """Names of all state arrays that any group needs."""
         return tuple(dict.fromkeys(slot for group in self.param_groups for slot in self.slots_of(group)))
 
-    def new_slot(self, slot: str, parameter: Parameter) -> Parameter:
-        """The state `slot` of a Parameter before the first step: zeros."""
-        return filled_like(parameter, f"{slot}.{parameter.name}", 0.0)
-
     def slots_of(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """Names of the state arrays that `step` takes for the Parameters of a group."""
+        """Names of the state arrays that `move` takes for the Parameters of a group."""
         return self.slots
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """Raise unless the settings of a group are allowed; ``lr`` and ``weight_decay`` are looked at here."""
+        """Raise unless the settings of a group are allowed."""
         name = type(self).__name__
         _checked_rate(name, settings["lr"])
         not_negative(name, "weight_decay", settings["weight_decay"])
         flag(name, "maximize", settings.get("maximize", False))
+        for field in fields_of(type(self)):
+            if field.name not in ("params", "lr"):
+                field.checked(name, settings[field.name])
 
     def note_settings(self) -> None:
         """Tell compiled steps what they take as fixed: every setting but the rates."""
@@ -211,30 +249,21 @@ class Optimizer(StepOptimizer):
         grads = self._checked(gradients)
         shared = self.prepare()
         for group, first in zip(self.param_groups, self.group_start_id, strict=False):
-            at = GroupStep(group, group["lr"].array, shared)
+            decay = group["weight_decay"]
+            at = GroupStep(group["lr"].array, decay if self.decoupled_decay else 0.0, None, shared, group)
             for index, parameter in enumerate(group["params"], first):
                 holders = (parameter, *(self._slots[slot][index] for slot in self.slots_of(group)))
                 values = [holder.array for holder in holders]
                 gradient = grads[index].astype(values[0].dtype)
                 # Going up is going down along the negated gradient.
                 gradient = -gradient if group.get("maximize") else gradient
-                if group["weight_decay"] and not self.decoupled_decay:
-                    gradient = gradient + group["weight_decay"] * values[0]
-                moved = self.step(at, gradient, *values)
+                if decay and not self.decoupled_decay:
+                    gradient = gradient + decay * values[0]
+                moved = self.move(gradient, *values, at=at)
                 for holder, old, new in zip(holders, values, moved, strict=True):
                     # A float32 rate must not widen a float16 Parameter.
                     frames.write(holder, new.astype(old.dtype))
         return True
-
-    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
-        """New values of one Parameter and its state.
-
-        Args:
-            at: settings, learning rate and the like.
-            gradient, parameter, slots: arrays of one shape; the gradient points upwards already when maximizing, and includes
-                weight decay unless `decoupled_decay`.
-        """
-        raise NotImplementedError
 
     @property
     def learning_rate(self) -> Parameter:
@@ -252,14 +281,6 @@ class Optimizer(StepOptimizer):
     def get_weight_decay(self) -> tuple[float, ...]:
         """Weight decay of each Parameter."""
         return tuple(float(group["weight_decay"]) for group in self.param_groups for _ in group["params"])
-
-
-def filled_like(parameter: Parameter, name: str, value: float) -> Parameter:
-    """State of one Parameter, with one number everywhere; that of a lazy one is lazy, too."""
-    if not parameter.has_init:
-        return Parameter(wrap(jnp.full_like(parameter.array, value)), name=name)
-    with no_init_parameters():
-        return Parameter(initializer(value, parameter.shape, parameter.dtype), name=name)
 
 
 def _groups(name: str, params: Any) -> list[Any]:
@@ -293,12 +314,17 @@ def not_negative(name: str, what: str, value: Any) -> None:
     SporaxValueError.raise_if(not 0 <= value < math.inf, name, what, "be >= 0 and finite", value)
 
 
-def check_betas(name: str, betas: Any, kinds: Any = float) -> None:
-    """Raise unless `betas` are two numbers of these types in [0, 1)."""
-    if not isinstance(betas, tuple | list) or any(not isinstance(beta, kinds) for beta in betas):
-        raise SporaxTypeError(f"For '{name}', 'betas' must be two floats, but got {betas!r}.")
-    if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
-        raise SporaxValueError(f"For '{name}', 'betas' must be two floats in [0, 1), but got {betas}.")
+def two_betas(name: str, what: str, value: Any, kinds: Any = float) -> None:
+    """Raise unless `value` are two numbers of these types in [0, 1)."""
+    if not isinstance(value, tuple | list) or any(not isinstance(beta, kinds) for beta in value):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be two floats, but got {value!r}.")
+    if len(value) != 2 or not all(0.0 <= beta < 1.0 for beta in value):
+        raise SporaxValueError(f"For '{name}', '{what}' must be two floats in [0, 1), but got {value}.")
+
+
+def betas(check: Any) -> Any:
+    """The field of both decay rates, with this check."""
+    return setting(check, "decay rates of the moments, in [0, 1).", default=(0.9, 0.999))
 
 
 def flag(name: str, what: str, value: Any) -> None:
@@ -311,53 +337,60 @@ class SGD(Optimizer):
 
     With gradient g (plus ``weight_decay * p``): v is g in the first step, then momentum · v + (1 - dampening) · g;
     p = p - lr · v, or with `nesterov` p = p - lr · (g + momentum · v).
-
-    Args:
-        params, lr, weight_decay, maximize: see `Optimizer`.
-        momentum: share of the velocity that stays.
-        dampening: share of the gradient that is held back.
-        nesterov: look ahead along the velocity; needs momentum and no dampening.
     """
 
+    lr: Any = setting(None, LR_DOC)
+    momentum: float = setting(not_negative, "share of the velocity that stays.", default=0)
+    dampening: float = setting(not_negative, "share of the gradient that is held back.", default=0)
+    weight_decay: float = setting(None, DECAY.doc, default=0)
+    nesterov: bool = setting(flag, "look ahead along the velocity; needs momentum and no dampening.", default=False)
+    maximize: bool = MAXIMIZE
+
     slots: tuple[str, ...] = ("momentum_buf",)
+    rule = update_rules.sgd
     is_strict = True
-
-    def __init__(
-        self, params: Any, lr: Any, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
-        nesterov: bool = False, *, maximize: bool = False,
-    ) -> None:  # fmt: skip
-        settings = {"momentum": momentum, "weight_decay": weight_decay, "dampening": dampening, "nesterov": nesterov}
-        super().__init__(params, {"lr": lr, **settings, "maximize": maximize})
-        self.start_counting()
-
-    def start_counting(self) -> None:
-        """Make the counter of steps."""
-        self.step_t = Parameter(Tensor(0, dtypes.int32), name="step_t", requires_grad=False)
+    counts_in = "step_t"
 
     def check_settings(self, settings: dict[str, Any]) -> None:
         super().check_settings(settings)
-        for what in ("momentum", "dampening"):
-            not_negative("SGD", what, settings[what])
-        flag("SGD", "nesterov", settings["nesterov"])
         if settings["nesterov"] and (settings["momentum"] <= 0 or settings["dampening"] != 0):
             raise SporaxValueError(
                 "For 'SGD', 'nesterov' needs 'momentum' > 0 and 'dampening' 0, "
                 f"but got {settings['momentum']} and {settings['dampening']}."
             )
 
-    def prepare(self) -> Any:
-        """Count the step; gives 1 for the first, and less for others."""
-        done = self.step_t.array
-        frames.write(self.step_t, done + 1)
-        return 1 - done
-
-    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
-        (velocity,) = slots
-        # Without momentum there is no velocity to keep.
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Any) -> tuple[Array, ...]:
+        """As `rule`, or without momentum, which leaves the state as it is."""
         if not at.group["momentum"]:
-            return update_rules.plain_sgd(gradient, parameter, rate=at.rate), velocity
-        rule = {name: at.group[name] for name in ("momentum", "dampening", "nesterov")}
-        return update_rules.sgd(jnp, gradient, parameter, velocity, at.shared, rate=at.rate, **rule)[:2]
+            return update_rules.plain_sgd(gradient, parameter, rate=at.rate), *slots
+        # 1 for the first step, and less for others, where no state says so.
+        firsts = slots[1:] or (2 - at.step,)
+        return super().move(gradient, parameter, slots[0], *firsts, at=at)[: len(slots) + 1]
+
+
+def bias_correction(beta: float, step: jax.Array) -> jax.Array:
+    """``1 - beta ** step`` in float32, without the digits that subtraction from 1 loses."""
+    # expm1 keeps the digits that 1 - beta ** step would lose.
+    return -jnp.expm1(step * math.log(beta)) if beta else jnp.ones_like(step)
+
+
+def adam(
+    xp: ModuleType, gradient: Array, parameter: Array, first: Array, second: Array, *largest: Array, rate: Array, step: Array,
+    decay: float, betas: tuple[float, float], eps: float, amsgrad: bool, corrects_eps: bool,
+) -> tuple[Array, ...]:  # fmt: skip
+    """The rule of `Adam` and `AdamW`: new parameter and moments; `decay` is the decoupled one."""
+    beta1, beta2 = betas
+    # Decoupled: not part of the moments.
+    if decay:
+        parameter = parameter - rate * decay * parameter
+    first, second = update_rules.moments(xp, gradient, first, second, beta1, beta2, 1 - beta1, 1 - beta2)
+    if amsgrad:
+        largest = (xp.maximum(largest[0], second),)
+    spread = xp.sqrt(largest[0] if amsgrad else second)
+    # The correction is of the second moment, so its root divides the root.
+    correction = xp.sqrt(bias_correction(beta2, step))
+    divisor = (spread + eps) / correction if corrects_eps else spread / correction + eps
+    return parameter - rate / bias_correction(beta1, step) * first / divisor, first, second, *largest
 
 
 class Adam(Optimizer):
@@ -365,89 +398,36 @@ class Adam(Optimizer):
 
     m = β1 · m + (1 - β1) · g;  v = β2 · v + (1 - β2) · g²;
     p = p - lr / (1 - β1ᵗ) · m / (√v / √(1 - β2ᵗ) + eps).
-
-    Args:
-        params, lr, weight_decay, maximize: see `Optimizer`.
-        betas: decay rates of the moments, in [0, 1).
-        eps: added to the denominator.
-        amsgrad: use the largest v so far (Reddi et al. 2018).
     """
 
+    lr: Any = setting(None, LR_DOC, default=1e-3)
+    betas: tuple[float, float] = betas(two_betas)
+    eps: float = setting(not_negative, "added to the denominator.", default=1e-8)
+    weight_decay: float = DECAY
+    amsgrad: bool = setting(flag, "use the largest v so far (Reddi et al. 2018).", default=False)
+    maximize: bool = MAXIMIZE
+
     slots: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
+    rule = adam
+    corrects_eps = False
+    """Whether `eps` is added before bias correction."""
     is_strict = True
-    beta_types: ClassVar[Any] = float
-    first_count = 0.0
-    """What `state_step` starts from; checkpoints hold it."""
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False,
-    ) -> None:  # fmt: skip
-        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**settings, "amsgrad": amsgrad, "maximize": maximize})
-        self.state_step = Parameter(self.counter(), name="state_step", requires_grad=False)
-
-    def counter(self) -> Tensor:
-        """The counter of steps before the first one."""
-        return Tensor([self.first_count], dtypes.float32)
-
-    def check_settings(self, settings: dict[str, Any]) -> None:
-        super().check_settings(settings)
-        name, betas = type(self).__name__, settings["betas"]
-        not_negative(name, "eps", settings["eps"])
-        flag(name, "amsgrad", settings["amsgrad"])
-        check_betas(name, betas, self.beta_types)
+    counts_in = "state_step"
+    first_count = np.zeros(1, np.float32)
 
     def slots_of(self, group: dict[str, Any]) -> tuple[str, ...]:
         """Two moments, and with `amsgrad` the largest second one."""
         return (*self.slots, "max_exp_avg_sq") if group["amsgrad"] else self.slots
 
-    def prepare(self) -> jax.Array:
-        """Count the step; gives its number, 1 for the first."""
-        count = self.state_step.array + 1
-        frames.write(self.state_step, count)
-        # The counter starts at `first_count`, the step number at 1.
-        return count.reshape(()).astype(jnp.float32) - self.first_count
-
-    def step(self, at: GroupStep, gradient: Array, parameter: Array, *slots: Array) -> tuple[Array, ...]:
-        first, second, *largest = slots
-        decay, (beta1, beta2) = at.group["weight_decay"], at.group["betas"]
-        # Decoupled: not part of the moments.
-        if decay and self.decoupled_decay:
-            parameter = parameter - at.rate * decay * parameter
-        first = beta1 * first + (1 - beta1) * gradient
-        second = beta2 * second + (1 - beta2) * jnp.square(gradient)
-        if at.group["amsgrad"]:
-            largest = [jnp.maximum(largest[0], second)]
-        spread = jnp.sqrt(largest[0] if at.group["amsgrad"] else second)
-        # The correction is of the second moment, so its root divides the root.
-        denominator = self.denominator(spread, jnp.sqrt(bias_correction(beta2, at.shared)), at.group["eps"])
-        return parameter - at.rate / bias_correction(beta1, at.shared) * first / denominator, first, second, *largest
-
-    def denominator(self, spread: jax.Array, correction: jax.Array, eps: float) -> jax.Array:
-        """What the step is divided by, of √v and its bias correction."""
-        return spread / correction + eps
-
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019): p loses ``lr * weight_decay * p`` before its step.
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019): p loses ``lr * weight_decay * p`` before its step."""
 
-    Args: as `Adam`.
-    """
+    weight_decay: float = setting(None, "decoupled decay.", default=1e-2)
 
     decoupled_decay = True
-    first_count = -1.0
-
-    @taking(Adam.__init__, weight_decay=1e-2)
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+    first_count = np.full(1, -1.0, np.float32)
 
 
 class FusedAdamW(AdamW):
     """Same as `AdamW`: every optimizer is one compiled program here, so there is nothing more to fuse."""
-
-
-def bias_correction(beta: float, count: jax.Array) -> jax.Array:
-    """``1 - beta ** count`` in float32, without the digits that subtraction from 1 loses."""
-    # expm1 keeps the digits that 1 - beta ** count would lose.
-    return -jnp.expm1(count * math.log(beta)) if beta else jnp.ones_like(count)

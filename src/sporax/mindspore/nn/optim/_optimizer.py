@@ -1,7 +1,8 @@
 """What all optimizers share: groups of Parameters, learning rates, weight decay, gradient scaling, state.
 
-An optimizer class states its state (`slots`) and how one Parameter moves (`move`), in plain array arithmetic. Calling it
-with gradients is always one compiled program, also in PYNATIVE_MODE, and part of the step's program inside one.
+An optimizer class is a declaration: its arguments (fields, see `_declared`), its state (`slots`) and the formula by which one
+Parameter moves (`rule`), a pure function of arrays. Calling it with gradients is always one compiled program, also in
+PYNATIVE_MODE, and part of the step's program inside one.
 """
 
 from __future__ import annotations
@@ -9,19 +10,20 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sporax.base import update_rules
 from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
 from sporax.base.lazy_members import dataclass
 from sporax.lowering import marks as trace_marks, passes
-from sporax.mindspore import context
+from sporax.mindspore import _declared as declared, context
 from sporax.mindspore.common import (
     Parameter,
     ParameterTuple,
@@ -32,6 +34,7 @@ from sporax.mindspore.common import (
     wrap,
 )
 from sporax.mindspore.common.initializer import initializer
+from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell, Layer
 from sporax.mindspore.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.mindspore.nn.optim import _helpers
@@ -71,8 +74,38 @@ class Step:
 
     rate: Any
     decay: Any
-    number: jax.Array
+    number: Any
     shared: Any
+
+    @property
+    def step(self) -> jax.Array:
+        """Number of the step, 1 for the first, in float32."""
+        return (self.number + 1).astype(jnp.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """State of each Parameter before the first step.
+
+    Attributes:
+        value: what it is filled with: a number, or the name of the setting that says it.
+        prefix: what the names of the state begin with, in place of ``slot.``, or ``slot_`` of numbers.
+        scalar: whether it is one number for each Parameter, in float32, as in MindSpore's checkpoints.
+    """
+
+    value: float | str = 0.0
+    prefix: str = ""
+    scalar: bool = False
+
+
+# Fields that many optimizers have.
+DECAY = declared.setting(None, "L2 penalty, added to the gradient.", default=0.0)
+LOCKING = declared.setting(argument.boolean, "accepted for compatibility; steps never overlap.", default=False)
+SCALE = declared.setting(None, "gradients are divided by it.", default=1.0)
+
+
+RATE_DOC = "number, list or 1-D Tensor with one rate per step, or schedule."
+rates = functools.partial(declared.setting, None, RATE_DOC)
 
 
 class _RateList(LearningRateSchedule):
@@ -251,26 +284,6 @@ class Optimizer(OptimizerHelpers, Layer):
             setattr(self, name, rate)
         # The main one, which groups without their own have, is the last.
         return [list(own).index(index) if index in own else len(own) for index in range(len(groups))]
-
-    def add_slot(self, slot: str, value: Any = 0.0, joint: str = ".", prefix: str = "") -> None:
-        """Make one state array per Parameter, named ``slot.parameter``.
-
-        Args:
-            slot: attribute for the state.
-            value: a number to fill arrays of the Parameter's shape and dtype with, or a function that makes the array, or what
-                `initializer` gives.
-            joint: what is between both names.
-            prefix: in place of the attribute in the names.
-        """
-
-        def make(parameter: Parameter) -> Parameter:
-            name = f"{prefix or slot}{joint}{parameter.name}"
-            made = value(parameter) if callable(value) else initializer(value, parameter.shape, parameter.dtype)
-            # A lazy Parameter's state is lazy, too.
-            with no_init_parameters() if parameter.has_init else nullcontext():
-                return Parameter(made if isinstance(made, Tensor) else wrap(made), name)
-
-        setattr(self, slot, ParameterTuple(make(parameter) for parameter in self.parameters))
 
     def __call__(self, gradients: Any, *others: Any) -> Any:
         """Update all Parameters. An optimizer with a `construct` of its own may take more, and runs as other Cells do.
@@ -455,6 +468,81 @@ def _bound(signature: inspect.Signature, *args: Any, **options: Any) -> inspect.
         return None
 
 
+class DeclaredOptimizer(Optimizer, fields_only=True):
+    """Base of optimizers that are declarations: fields for their arguments, their state, and a formula."""
+
+    params: Any = declared.setting(None, "Parameters, or groups: dicts with ``params`` and settings of their own.")
+
+    starts: ClassVar[Mapping[str, Start]] = {}
+    """First values of slots that do not begin as zeros, or have names of another form."""
+
+    rule: ClassVar[Callable[..., tuple[Any, ...]]]
+    """The formula: (array namespace, gradient, Parameter, its state, settings by name) -> new Parameter and state."""
+
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Names of settings where `rule` calls them differently: its name, ours."""
+
+    served_as = ""
+    """Name of the same rule on parameter servers (`sporax.ps.slots.update`), if they have it."""
+
+    def _prepare(self, **others: Any) -> None:
+        """Make the state; fields that are no attributes come before, in classes that have some."""
+        for slot in self.slots:
+            self.add_slot(slot)
+
+    def add_slot(self, slot: str, make: Callable[[Parameter], Tensor] | None = None) -> None:
+        """Make the state `slot` of all Parameters; `make` gives the first values where they have another shape or dtype."""
+        setattr(self, slot, ParameterTuple(self.new_slot(slot, parameter, make) for parameter in self.parameters))
+
+    def new_slot(self, slot: str, parameter: Parameter, make: Callable[[Parameter], Tensor] | None = None) -> Parameter:
+        """The state `slot` of a Parameter before the first step; that of a lazy one is lazy, too."""
+        start = self.starts.get(slot, Start())
+        value = self._constant(start.value) if isinstance(start.value, str) else start.value
+        name = f"{start.prefix or slot + ('_' if start.scalar else '.')}{parameter.name}"
+        if start.scalar:
+            return Parameter(Tensor(value, dtypes.float32), name)
+        made = make(parameter) if make is not None else initializer(value, parameter.shape, parameter.dtype)
+        with no_init_parameters() if parameter.has_init else nullcontext():
+            return Parameter(made, name)
+
+    def add_number(self, name: str, value: float, shape: tuple[int, ...] = ()) -> None:
+        """Make a float32 Parameter of this optimizer's own, a number that checkpoints hold in this shape."""
+        setattr(self, name, Parameter(Tensor(np.full(shape, value, np.float32)), name=name))
+
+    def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
+        """See `Optimizer`: by `rule`."""
+        rule = type(self).rule
+        settings = {
+            name: getattr(at, name) if name in _OF_STEPS else self._setting(name, at)
+            for name in update_rules.settings_of(rule)
+        }
+        return rule(jnp, gradient, parameter, *slots, **settings)
+
+    def _setting(self, name: str, at: Step) -> Any:
+        """A setting of `rule`."""
+        value = self._constant(name)
+        return value.array if isinstance(value, Parameter) else value
+
+    def _constant(self, name: str) -> Any:
+        """A setting that `rule` or `starts` names."""
+        return getattr(self, self.renamed.get(name, name))
+
+    def server_rule(self) -> tuple[str, dict[str, float]]:
+        """See `Optimizer`."""
+        if not self.served_as:
+            return super().server_rule()
+        firsts = [start.value for start in self.starts.values() if isinstance(start.value, str)]
+        names = [*firsts, *(name for name in update_rules.settings_of(type(self).rule) if name not in _OF_STEPS)]
+        constants = {name: self._constant(name) for name in names}
+        return self.served_as, {
+            name: float(value.asnumpy() if isinstance(value, Parameter) else value) for name, value in constants.items()
+        }
+
+
+_OF_STEPS = ("rate", "step", "decay", "shared")
+"""Settings of rules that a `Step` has; the others are the optimizer's."""
+
+
 def _groups(name: str, parameters: Any) -> list[Any]:
     if parameters is None or isinstance(parameters, Cell) or not isinstance(parameters, Iterable):
         # None and a wrong type raise different errors in MindSpore.
@@ -472,14 +560,10 @@ def _groups(name: str, parameters: Any) -> list[Any]:
             raise SporaxTypeError(
                 f"For '{name}', 'params' must hold either Parameters or dicts, but got {type(entry).__name__} among them."
             )
-    return (
-        [_checked_group(name, group) for group in groups if _is_parameter_group(name, group)]
-        if isinstance(groups[0], dict)
-        else groups
-    )
+    return [_checked_group(name, group) for group in groups] if isinstance(groups[0], dict) else groups
 
 
-def _is_parameter_group(name: str, group: dict[str, Any]) -> bool:
+def _checked_group(name: str, group: dict[str, Any]) -> dict[str, Any]:
     unknown = [key for key in group if key not in GROUP_KEYS]
     SporaxKeyError.raise_if(unknown, name, "the keys of a parameter group", f"be in {GROUP_KEYS}", unknown)
     if "order_params" in group:
@@ -487,22 +571,21 @@ def _is_parameter_group(name: str, group: dict[str, Any]) -> bool:
             raise SporaxValueError(
                 f"For '{name}', the group with 'order_params' must have no other key, got {list(group)}."
             )
-        return True
+        return {"params": [], "order_params": list(group["order_params"])}
     if "params" not in group:
         raise SporaxKeyError(f"For '{name}', a parameter group needs the key 'params', but got {list(group)}.")
-    return True
-
-
-def _checked_group(name: str, group: dict[str, Any]) -> dict[str, Any]:
-    if "order_params" in group:
-        return {"params": [], "order_params": list(group["order_params"])}
     members = list(group["params"])
     if not members:
         raise SporaxValueError(f"For '{name}', a parameter group must not be empty.")
+    check_members(name, members)
+    return {**group, "params": members}
+
+
+def check_members(name: str, members: Iterable[object]) -> None:
+    """Raise SporaxTypeError unless all members of a group are Parameters."""
     for member in members:
         if not isinstance(member, Parameter):
             raise SporaxTypeError(f"For '{name}', a group must hold Parameters, but got {type(member).__name__}.")
-    return {**group, "params": members}
 
 
 def _reordered(name: str, groups: list[dict[str, Any]], ordered: list[Parameter]) -> list[Parameter]:

@@ -21,7 +21,7 @@ from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.grad_reducer import ReducerOfMode, reduces
 from sporax.mindspore.nn.normalization import LayerNorm
-from sporax.mindspore.nn.optim._optimizer import Optimizer, _rate_at
+from sporax.mindspore.nn.optim._optimizer import DeclaredOptimizer, Optimizer, _rate_at
 from sporax.mindspore.nn.second_order import Conv2dThor, ConvertNetUtils, DenseThor, EmbeddingLookupThor, EmbeddingThor
 from sporax.mindspore.ops._core.parameters import taking
 from sporax.runtime.state import frames
@@ -52,7 +52,7 @@ class _Place:
     normalized: bool = False
 
 
-class ThorGpu(Optimizer):
+class ThorGpu(DeclaredOptimizer):
     r"""THOR's update; `thor` makes one.
 
     With A and G of a layer, λ = damping, s = loss_scale and b = batch_size, a weight's gradient g becomes
@@ -87,13 +87,13 @@ class ThorGpu(Optimizer):
         frequency: int = 100,
     ) -> None:
         _check(learning_rate, damping, momentum, frequency)
-        super().__init__(learning_rate, net.trainable_params(), weight_decay, loss_scale)
+        Optimizer.__init__(self, learning_rate, net.trainable_params(), weight_decay, loss_scale)
         self.use_nesterov = argument.boolean("thor", "use_nesterov", use_nesterov)
         self.enable_clip_grad = argument.boolean("thor", "enable_clip_grad", enable_clip_grad)
         self.batch_size = argument.positive_int("thor", "batch_size", batch_size)
         self.frequency = frequency
         self.thor = True
-        self.momentum = Parameter(Tensor(momentum, dtypes.float32), name="momentum")
+        self.add_number("momentum", momentum)
         self.cov_step = Parameter(Tensor([0], dtypes.int32), name="cov_step", requires_grad=False)
         self.damping = damping
         self.add_slot("moments")
@@ -133,7 +133,7 @@ class ThorGpu(Optimizer):
                 norm = jnp.sqrt(jnp.sum(jnp.square(gradient)))
                 gradient = gradient * (_CLIP_NORM / jnp.maximum(norm, _CLIP_NORM))
             new_value, new_velocity = update_rules.momentum(
-                gradient, value, velocity, rate=rate, momentum=self.momentum.array, nesterov=self.use_nesterov
+                jnp, gradient, value, velocity, rate=rate, momentum=self.momentum.array, nesterov=self.use_nesterov
             )
             frames.write(parameter, new_value.astype(value.dtype))
             frames.write(moment, new_velocity.astype(velocity.dtype))

@@ -5,8 +5,8 @@ that gives the new values; the class form writes them to the Parameters and Tens
 those of the optimizers of `nn`. Numbers such as learning rates may be numbers or Tensors, and never change the compiled
 program. Sparse forms move only the rows that `indices` names, each of them once.
 
-A rule is written once. The ones that parameter servers know are in `base.update_rules`; the optimizers of `nn` compute with
-the formulas here wherever their order of operations is the same, since no number may change by a bit.
+A rule is written once. The ones that parameter servers know are in `base.update_rules`, in whose form others are here that the
+optimizers of `nn` compute with, too, wherever their order of operations is the same, since no number may change by a bit.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import jax.numpy as jnp
@@ -92,15 +93,13 @@ def _check_shapes(name: str, states: list[str], arguments: dict[str, Any]) -> Ar
 
 
 def _adam_step(
-    m: Any, v: Any, gradient: Any, beta1_power: Any, beta2_power: Any, lr: Any, beta1: Any, beta2: Any, epsilon: Any,
-    nesterov: bool = False,
-) -> tuple[Any, Any, Any]:  # fmt: skip
-    """Both moments, and what is taken off the Parameter."""
-    m = beta1 * m + (1 - beta1) * gradient
-    v = beta2 * v + (1 - beta2) * jnp.square(gradient)
-    rate = lr * jnp.sqrt(1 - jnp.asarray(beta2_power)) / (1 - beta1_power)
-    direction = beta1 * m + (1 - beta1) * gradient if nesterov else m
-    return m, v, rate * direction / (jnp.sqrt(v) + epsilon)
+    gradient: Any, *arrays: Any, powers: tuple[Any, Any], rate: Any, beta1: Any, beta2: Any, epsilon: Any, nesterov: bool = False
+) -> _Values:  # fmt: skip
+    """New Parameter and moments."""
+    rate = rate * jnp.sqrt(1 - jnp.asarray(powers[1])) / (1 - powers[0])
+    rests = {"rest1": 1 - beta1, "rest2": 1 - beta2}
+    settings: dict[str, Any] = {"rate": rate, "beta1": beta1, "beta2": beta2, **rests, "eps": epsilon}
+    return update_rules.adam_of(jnp, gradient, *arrays, **settings, nesterov=nesterov)
 
 
 @_update("Adam(use_locking, use_nesterov)", "var m v")
@@ -109,9 +108,14 @@ def _adam(
     epsilon: Operand, gradient: Array, use_locking: bool = False, use_nesterov: bool = False,
 ) -> _Values:  # fmt: skip
     """A step of Adam (Kingma & Ba 2014); `beta1_power` is `beta1` to the power of the number of the step."""
-    settings = (beta1_power, beta2_power, lr, beta1, beta2, epsilon, use_nesterov)
-    new_m, new_v, step = _adam_step(m, v, gradient, *settings)
-    return var - step, new_m, new_v
+    settings: dict[str, Any] = {
+        "rate": lr,
+        "beta1": beta1,
+        "beta2": beta2,
+        "epsilon": epsilon,
+        "nesterov": use_nesterov,
+    }
+    return _adam_step(gradient, var, m, v, powers=(beta1_power, beta2_power), **settings)
 
 
 @_update("AdamNoUpdateParam(use_locking, use_nesterov)", "m v", "step")
@@ -120,9 +124,15 @@ def _adam_no_update(
     epsilon: Operand, gradient: Array, use_locking: bool = False, use_nesterov: bool = False,
 ) -> _Values:  # fmt: skip
     """What a step of Adam adds to a Parameter, which is not changed; the moments are."""
-    settings = (beta1_power, beta2_power, lr, beta1, beta2, epsilon, use_nesterov)
-    new_m, new_v, step = _adam_step(m, v, gradient, *settings)
-    return new_m, new_v, -step
+    settings: dict[str, Any] = {
+        "rate": lr,
+        "beta1": beta1,
+        "beta2": beta2,
+        "epsilon": epsilon,
+        "nesterov": use_nesterov,
+    }
+    step, new_m, new_v = _adam_step(gradient, jnp.zeros_like(m), m, v, powers=(beta1_power, beta2_power), **settings)
+    return new_m, new_v, step
 
 
 @_update("AdamWeightDecay(use_locking)", "var m v")
@@ -153,10 +163,8 @@ def _amsgrad_v2(
     beta2: Operand, epsilon: Operand, grad: Array, use_locking: bool = False,
 ) -> _Values:  # fmt: skip
     """A step of Adam that divides by the largest second moment so far (Reddi et al. 2018)."""
-    new_m, new_v, _ = _adam_step(m, v, grad, beta1_power, beta2_power, lr, beta1, beta2, epsilon)
-    largest = jnp.maximum(vhat, new_v)
-    rate = lr * jnp.sqrt(1 - jnp.asarray(beta2_power)) / (1 - beta1_power)
-    return var - rate * new_m / (jnp.sqrt(largest) + epsilon), new_m, new_v, largest
+    settings: dict[str, Any] = {"rate": lr, "beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+    return _adam_step(grad, var, m, v, vhat, powers=(beta1_power, beta2_power), **settings)
 
 
 @_update("ApplyAdamWithAmsgrad(beta1, beta2, epsilon, use_locking)", "var m v vhat")
@@ -205,7 +213,7 @@ def _momentum(
 ) -> _Values:  # fmt: skip
     """A step with momentum (Sutskever et al. 2013); the gradient is multiplied by `gradient_scale` first."""
     settings: dict[str, Any] = {"rate": learning_rate, "momentum": momentum, "nesterov": use_nesterov}
-    return update_rules.momentum(gradient * gradient_scale, variable, accumulation, **settings)
+    return update_rules.momentum(jnp, gradient * gradient_scale, variable, accumulation, **settings)
 
 
 @_update("FusedWeightScaleApplyMomentum()", "variable accumulation", "variable")
@@ -215,8 +223,8 @@ def _weight_scale_momentum(
 ) -> _Values:  # fmt: skip
     """A step with momentum of ``(gradient + weight_decay * variable) * loss_scale``; the scale is the inverse of the loss's."""
     scaled = (gradient + weight_decay * variable) * loss_scale
-    settings: dict[str, Any] = {"rate": learning_rate, "momentum": momentum, "nesterov": False}
-    return update_rules.momentum(scaled, variable, accumulation, **settings)
+    settings: dict[str, Any] = {"rate": learning_rate, "momentum": momentum}
+    return update_rules.momentum(jnp, scaled, variable, accumulation, **settings)
 
 
 @_update("ApplyKerasMomentum(use_locking, use_nesterov)", "var accum")
@@ -335,14 +343,21 @@ def _adagrad_da(
     return new, total, squares
 
 
+def shrinking_adagrad(
+    xp: ModuleType, gradient: Any, parameter: Any, squares: Any, *, rate: Any, l1: Any, l2: Any
+) -> _Values:
+    """A step of Adagrad, then one towards zero with the penalties `l1` and `l2` (Duchi & Singer 2009)."""
+    squares = squares + xp.square(gradient)
+    rate = rate / xp.sqrt(squares)
+    return _shrunk(parameter - rate * gradient, rate, l1, l2), squares
+
+
 @_update("ApplyProximalAdagrad(use_locking)", "var accum")
-def proximal_adagrad(
+def _proximal_adagrad(
     var: Array, accum: Array, lr: Operand, l1: Operand, l2: Operand, grad: Array, use_locking: bool = False
 ) -> _Values:
     """A step of Adagrad, then one towards zero with the penalties `l1` and `l2` (Duchi & Singer 2009)."""
-    squares = accum + jnp.square(grad)
-    rate = lr / jnp.sqrt(squares)
-    return _shrunk(var - rate * grad, rate, l1, l2), squares
+    return shrinking_adagrad(jnp, grad, var, accum, rate=lr, l1=l1, l2=l2)
 
 
 @_update("SparseApplyProximalAdagrad(use_locking)", "var accum")
@@ -350,7 +365,7 @@ def _sparse_proximal_adagrad(
     var: Array, accum: Array, lr: Operand, l1: Operand, l2: Operand, grad: Array, indices: Array, use_locking: bool = False
 ) -> _Values:  # fmt: skip
     """As `ApplyProximalAdagrad`, for the rows `indices`."""
-    return proximal_adagrad(var, accum, lr, l1, l2, grad)
+    return shrinking_adagrad(jnp, grad, var, accum, rate=lr, l1=l1, l2=l2)
 
 
 @_update("ApplyFtrl(use_locking)", "var accum linear", "var")
@@ -391,15 +406,26 @@ def _sparse_adadelta(
     return _adadelta(var, accum, accum_update, lr, rho, epsilon, grad)
 
 
-@_update("ApplyRMSProp(use_locking)", "var mean_square moment", "var")
 def rmsprop(
+    xp: ModuleType, gradient: Any, parameter: Any, *state: Any, rate: Any, share: Any, momentum: Any, epsilon: Any
+) -> _Values:
+    """RMSProp (Tieleman & Hinton 2012) with momentum; by the variance (Graves 2013), where the state has the mean gradient."""
+    *means, squares, moment = state
+    means = [share * mean + (1 - share) * gradient for mean in means]
+    squares = share * squares + (1 - share) * xp.square(gradient)
+    spread = squares - xp.square(means[0]) if means else squares
+    step = momentum * moment + rate * gradient / xp.sqrt(spread + epsilon)
+    return parameter - step, *means, squares, step
+
+
+@_update("ApplyRMSProp(use_locking)", "var mean_square moment", "var")
+def _rmsprop(
     var: Array, mean_square: Array, moment: Array, learning_rate: Operand, grad: Array, decay: Operand, momentum: Operand,
     epsilon: Operand, use_locking: bool = False,
 ) -> _Values:  # fmt: skip
     """A step of RMSProp (Tieleman & Hinton 2012) with momentum."""
-    squares = decay * mean_square + (1 - decay) * jnp.square(grad)
-    step = momentum * moment + learning_rate * grad / jnp.sqrt(squares + epsilon)
-    return var - step, squares, step
+    settings = {"rate": learning_rate, "share": decay, "momentum": momentum, "epsilon": epsilon}
+    return rmsprop(jnp, grad, var, mean_square, moment, **settings)
 
 
 @_update("SparseApplyRMSProp(rho, momentum, epsilon, use_locking)", "var ms mom")
@@ -408,16 +434,14 @@ def _sparse_rmsprop(
     epsilon: float, use_locking: bool = False,
 ) -> _Values:  # fmt: skip
     """As `ApplyRMSProp`, for the rows `indices`."""
-    return rmsprop(var, ms, mom, lr, grad, rho, momentum, epsilon)
+    return rmsprop(jnp, grad, var, ms, mom, rate=lr, share=rho, momentum=momentum, epsilon=epsilon)
 
 
 @_update("ApplyCenteredRMSProp(use_locking)", "var mean_gradient mean_square moment", "var")
-def centered_rmsprop(
+def _centered_rmsprop(
     var: Array, mean_gradient: Array, mean_square: Array, moment: Array, grad: Array, learning_rate: Operand,
     decay: Operand, momentum: Operand, epsilon: Operand, use_locking: bool = False,
 ) -> _Values:  # fmt: skip
     """A step of RMSProp that divides by an estimate of the variance (Graves 2013)."""
-    mean = decay * mean_gradient + (1 - decay) * grad
-    squares = decay * mean_square + (1 - decay) * jnp.square(grad)
-    step = momentum * moment + learning_rate * grad / jnp.sqrt(squares - jnp.square(mean) + epsilon)
-    return var - step, mean, squares, step
+    settings = {"rate": learning_rate, "share": decay, "momentum": momentum, "epsilon": epsilon}
+    return rmsprop(jnp, grad, var, mean_gradient, mean_square, moment, **settings)
