@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from sporax.base.errors import For, SporaxValueError
+from sporax.base.errors import SporaxValueError
 from sporax.base.lazy_members import dataclass
 
 INTERLEAVED = "interleaved_parallel"
@@ -103,7 +103,8 @@ class DeviceMatrix:
         Raises:
             SporaxValueError: no axis has that name.
         """
-        For("DeviceMatrix").refuse(name not in self.names, f"the axis must be one of {self.names}, but got '{name}'")
+        if name not in self.names:
+            raise SporaxValueError(f"For 'DeviceMatrix', the axis must be one of {self.names}, but got '{name}'.")
         return self.names.index(name)
 
     def axis_name(self, axis: int) -> str:
@@ -116,7 +117,8 @@ class DeviceMatrix:
         Raises:
             SporaxValueError: the rank is not in the matrix.
         """
-        For("DeviceMatrix").refuse(rank not in self.ranks, f"the rank must be one of {list(self.ranks)}", rank)
+        if rank not in self.ranks:
+            raise SporaxValueError(f"For 'DeviceMatrix', the rank must be one of {list(self.ranks)}, but got {rank}.")
         return unravel(self.ranks.index(rank), self.device_shape)
 
     def groups(self, axes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -215,7 +217,8 @@ def _refined_names(name: str, count: int) -> tuple[str, ...]:
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:
-    For("DeviceMatrix").refuse(any(size < 1 for size in shape), "every size in 'shape' must be >= 1", shape)
+    if any(size < 1 for size in shape):
+        raise SporaxValueError(f"For 'DeviceMatrix', every size in 'shape' must be >= 1, but got {shape}.")
 
 
 def _check_names(shape: tuple[int, ...], names: tuple[str, ...]) -> None:
@@ -225,7 +228,8 @@ def _check_names(shape: tuple[int, ...], names: tuple[str, ...]) -> None:
         raise SporaxValueError(
             f"For 'DeviceMatrix', 'names' must be one distinct name for each of the {len(shape)} axes, but got {names}."
         )
-    For("DeviceMatrix").refuse(INTERLEAVED in names[:-1], f"the axis '{INTERLEAVED}' must be the last", names)
+    if INTERLEAVED in names[:-1]:
+        raise SporaxValueError(f"For 'DeviceMatrix', the axis '{INTERLEAVED}' must be the last, but got {names}.")
     if names[-1] == INTERLEAVED and shape[-1] != INTERLEAVED_SIZE:
         raise SporaxValueError(
             f"For 'DeviceMatrix', the axis '{INTERLEAVED}' must have size {INTERLEAVED_SIZE}, but got {shape[-1]}."

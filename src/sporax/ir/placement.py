@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import field
 from functools import lru_cache
 
-from sporax.base.errors import For, SporaxValueError
+from sporax.base.errors import SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.ir.device_matrix import DeviceMatrix, ravel
 from sporax.ir.layout import Layout
@@ -57,7 +57,8 @@ class Placement:
         object.__setattr__(self, "reduction", (self.reduction or "sum") if self.partial else "")
         object.__setattr__(self, "_hash", hash((self.dims, self.partial)))  # of numbers alone: other processes agree
         used = [*itertools.chain(*self.dims), *self.partial]
-        For("Placement").refuse(len(set(used)) != len(used), "every axis must be used once at most", self)
+        if len(set(used)) != len(used):
+            raise SporaxValueError(f"For 'Placement', every axis must be used once at most, but got {self}.")
         if self.partial and self.reduction not in REDUCTIONS:
             raise SporaxValueError.must("Placement", "reduction", f"be one of {REDUCTIONS}", f"'{self.reduction}'")
 
@@ -89,7 +90,8 @@ class Placement:
             SporaxValueError: `mesh` does not refine the layout's matrix, is on other ranks, or the layout divides
                 a device (interleaved).
         """
-        For("Placement").refuse(layout.device_matrix.interleaved, "the layout must not be interleaved", layout)
+        if layout.device_matrix.interleaved:
+            raise SporaxValueError(f"For 'Placement', the layout must not be interleaved, but got {layout}.")
         if layout.device_matrix.ranks != mesh.ranks:
             raise SporaxValueError.must("Placement", "the layout", f"stand on the ranks of the mesh {mesh}", layout)
         # The mesh has prime axes, so a layout's axes become runs of them.
@@ -101,7 +103,8 @@ class Placement:
         Raises:
             SporaxValueError: the tensor is partial, which a Layout cannot say.
         """
-        For("Placement").refuse(self.partial, "a Layout must be of a complete tensor", self.on(mesh))
+        if self.partial:
+            raise SporaxValueError(f"For 'Placement', a Layout must be of a complete tensor, but got {self.on(mesh)}.")
         return Layout(mesh, self.dims)
 
     @property

@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from sporax.base.errors import For
+from sporax.base.errors import SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.island import Island, Names
 from sporax.ir.operation import Operation, Shape, TensorSpec
@@ -114,7 +114,8 @@ def local_operation(operation: Operation, rule: Rule, assignment: Assignment, me
         SporaxValueError: the assignment is not legal.
     """
     reason = problem(rule, assignment, mesh)
-    For(operation.name).refuse(reason, f"the sharding must be possible, but {reason}")
+    if reason:
+        raise SporaxValueError(f"For '{operation.name}', the sharding must be possible, but {reason}.")
     where, whence = placements(rule, assignment)
     operands = tuple(_local(spec, placement, mesh) for spec, placement in zip(operation.operands, where, strict=True))
     results = tuple(_local(spec, entry, mesh) for spec, entry in zip(operation.results, whence, strict=True))
