@@ -299,7 +299,7 @@ def glu(x: Array, axis: int = -1) -> Array:
     return first * jax.nn.sigmoid(second)
 
 
-@operator(function="swiglu")
+@operator(function="swiglu", dims=Along("dim", -1))
 def swiglu(input: Array, dim: int = -1) -> Array:
     """The swish of the first half along `dim` times the second (Shazeer 2020)."""
     first, second = _halves("swiglu", input, dim)
