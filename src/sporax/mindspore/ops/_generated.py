@@ -86,7 +86,7 @@ other_form(reduction.mean, "MeanExt()", "input=x dim=axis keepdim=keep_dims dtyp
 other_form(reduction.prod, "ProdExt()", "input dim=axis keepdim=keep_dims dtype", classes=GENERATED)
 other_form(products.matmul, "MatMulExt()", classes=GENERATED, dims=Product())
 other_form(activation.elu, "EluExt(alpha)", "input=input_x alpha", classes=GENERATED)
-other_form(activation.swiglu, "Swiglu()", classes=GENERATED)
+other_form(activation.swiglu, "Swiglu()", classes=GENERATED, dims=Along("dim", -1))
 other_form(manipulation.stack, "StackExt(dim)", "tensors dim=axis", classes=GENERATED)
 other_form(rearrangement.diagonal, "Diagonal(offset, dim1, dim2)", classes=GENERATED)
 other_form(sorting._mint_topk, "TopkExt()", classes=GENERATED, dims=Along("dim", -1))

@@ -4,7 +4,8 @@ from operator_cases import case, check, numbers
 from scipy.special import expit, softmax
 
 import sporax.mindspore as ms
-from sporax.mindspore import Tensor, mint, ops
+from sporax.mindspore import Tensor, mint, nn, ops
+from sporax.mindspore.ops import auto_generate
 
 A = 2 * numbers(3, 4)
 F = mint.nn.functional
@@ -78,3 +79,24 @@ def test_in_place_forms():
 def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+class _Halved(nn.Cell):
+    def __init__(self, strategy=None):
+        super().__init__()
+        self.operator, self.double = auto_generate.Swiglu(), ops.Mul()
+        if strategy is not None:
+            self.operator.shard((strategy,))
+
+    def construct(self, x):
+        return self.operator(self.double(x, 2.0), -1)
+
+
+def test_the_dimension_that_is_halved_stays_whole(eight_devices):
+    """As in MindSpore, whose rule takes (1, 8, 1) and refuses (1, 2, 4)."""
+    x = Tensor(np.linspace(-2, 2, 8 * 16 * 8, dtype=np.float32).reshape(8, 16, 8))
+    expected = _Halved()(x)
+    eight_devices()
+    np.testing.assert_allclose(_Halved((1, 8, 1))(x).asnumpy(), expected.asnumpy(), rtol=1e-6)
+    with pytest.raises(RuntimeError, match="dimension 2 of tensor 0 must stay whole"):
+        _Halved((1, 2, 4))(x)
