@@ -139,8 +139,7 @@ def plan_settings_of_training() -> PlanSettings | None:
         raise For("sporax plan").state_error(
             "a training step is planned over more than one device, but there is 1. `--devices 8` simulates eight"
         )
-    is_divided = snapshot().parallel_mode == ParallelMode.DATA_PARALLEL
-    mode = ParallelMode.SEMI_AUTO_PARALLEL if is_divided else ParallelMode.AUTO_PARALLEL
+    mode = ParallelMode.SEMI_AUTO_PARALLEL if SESSION.by_rank() else ParallelMode.AUTO_PARALLEL
     parallel = replace(snapshot(), parallel_mode=mode, device_num=devices)
     return _settings_of(parallel).under(os.environ)
 
@@ -161,30 +160,25 @@ def check_step() -> None:
     if config.parallel_mode == ParallelMode.STAND_ALONE:
         _note_single_device()
     elif not config.in_global_view:
-        _check_devices_by_rank(config)
+        _note_idle_devices(config)
     elif config.device_num == 1 and not gives_device_num():
         note_not_joined(f"'parallel_mode' {config.parallel_mode}")
     check_supported(config, world_size() * min(here, jax.local_device_count()))
 
 
-def _check_devices_by_rank(config: ParallelConfig) -> None:
-    """Refuse steps by rank that would leave devices of this process idle.
-
-    Raises:
-        SporaxRuntimeError: see there.
-    """
-    own, mode = jax.local_device_count(), config.parallel_mode
+def _note_idle_devices(config: ParallelConfig) -> None:
+    """Say that steps by rank leave devices of this process idle, where they do."""
+    own = jax.local_device_count()
     if jax.process_count() > 1 or own == 1 or dry_run.active():
         return
-    if gives_device_num() and (mode == ParallelMode.DATA_PARALLEL or config.device_num == 1):
-        if mode == ParallelMode.DATA_PARALLEL and config.device_num == 1:
-            warnings.warn(
-                f"For 'set_auto_parallel_context', 'device_num' is 1, so one of the {own} devices of this process does all the "
-                "work. Leave it out, or set it to get_group_size().",
-                stacklevel=2,
-            )
-        return
-    note_not_joined(f"'parallel_mode' {mode}")
+    if not gives_device_num():
+        note_not_joined(f"'parallel_mode' {config.parallel_mode}")
+    elif config.device_num == 1:
+        warnings.warn(
+            f"For 'set_auto_parallel_context', 'device_num' is 1, so one of the {own} devices of this process does all the "
+            "work. Leave it out, or set it to get_group_size().",
+            stacklevel=2,
+        )
 
 
 def shards_compiled_steps() -> bool:

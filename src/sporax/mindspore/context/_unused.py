@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from sporax.base.errors import SporaxRuntimeError
 from sporax.ir.config import (
     COEFFICIENTS,
     VARIABLE,
@@ -198,6 +199,11 @@ def tell_unused(parameters: Sequence[Trained]) -> None:
             warnings.warn(f"For '{function}', '{name}' has no effect in this step: it needs {needs}.", stacklevel=2)
     if config.in_global_view:
         _tell_of_parameters(config, parameters)
+    elif SESSION.plans_all and any(parameter.layerwise_parallel for parameter in parameters):
+        raise SporaxRuntimeError(
+            "For 'sporax plan', each rank must be a process where Parameters have 'layerwise_parallel', which one plan of all "
+            "devices cannot show: start one process for each device, `sporax run --worker_num`."
+        )
 
 
 def forget_told() -> None:
