@@ -44,6 +44,23 @@ def test_two_numbers_exchange_dims_outside_of_compiled_code():
     np.testing.assert_array_equal(step(x)[1].asnumpy(), X)
 
 
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_numbers_by_place_that_only_the_second_signature_has(mode):
+    images = np.arange(12.0, dtype=np.float32).reshape(2, 3, 2)
+    forms = [
+        (lambda x: x.flatten(1), images.reshape(2, 6)),
+        (lambda x: x.flatten(0), images.reshape(12)),
+        (lambda x: x.flatten(0, 1), images.reshape(6, 2)),
+        (lambda x: x.tile(2, 1, 1), np.tile(images, (2, 1, 1))),
+        (lambda x: x.tile(2), np.tile(images, 2)),
+        (lambda x: x.sort(1, True, True)[0], -np.sort(-images, 1)),
+        (lambda x: x.argsort(1, True, True), np.argsort(-images, 1, kind="stable")),
+    ]
+    for form, expected in forms:
+        run = ms.jit(form) if mode == ms.GRAPH_MODE else form
+        np.testing.assert_array_equal(run(Tensor(images)).asnumpy(), expected)
+
+
 def test_forms_of_operators():
     x = Tensor(X.T + np.eye(3, 2, dtype=np.float32))
     packed, tau = x.geqrf()

@@ -124,6 +124,14 @@ def _argsort(self: Tensor, dim: int = -1, descending: bool = False, stable: bool
     return FUNCTIONS["argsort"](self, dim, descending)  # which is stable in any case
 
 
+def _flattened(self: Tensor, start_dim: int = 0, end_dim: int = -1) -> Any:
+    return MINT["flatten"](self, start_dim, end_dim)
+
+
+def _tiled(self: Tensor, *dims: int) -> Any:
+    return MINT["tile"](self, dims)
+
+
 def _index_add(
     self: Tensor, indices: Tensor, y: Tensor, axis: int, use_lock: bool = True, check_index_bound: bool = True
 ) -> Any:
@@ -197,8 +205,10 @@ def _is_target(*args: object, **_: object) -> bool:
 _overload("sum", "dim keepdim", MINT["sum"], lambda *args, **_: len(args) == 2 and isinstance(args[1], bool))
 _overload("max", "dim keepdim", _pair("argmax_with_value"), _is_torch_reduction, same_result=False)
 _overload("min", "dim keepdim", _pair("argmin_with_value"), _is_torch_reduction, same_result=False)
-_overload("sort", "dim stable", _sort)
-_overload("argsort", "dim stable", _argsort)
+_overload("sort", "dim stable", _sort, lambda *args, **_: len(args) == 3)
+_overload("argsort", "dim stable", _argsort, lambda *args, **_: len(args) == 3)
+_overload("flatten", "", _flattened, _is_int)
+_overload("tile", "", _tiled, _is_int)
 _overload("gather", "dim index", MINT["gather"], _is_int)
 _overload("select", "dim index", _renamed("select", {"dim": "condition", "index": "y"}))
 _overload("split", "split_size dim", _split)
