@@ -9,9 +9,10 @@ from types import ModuleType
 from typing import Any
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import Tensor
+from sporax.mindspore.experimental.optim._scheduler import exactly_float
 from sporax.mindspore.mint.optim import _optimizer as mint
 from sporax.mindspore.mint.optim._optimizer import (
     DECAY,
@@ -126,9 +127,6 @@ class RMSprop(Optimizer):
     rule = rmsprop
 
 
-_float = partial(check_type, expected="a float", types=float)
-
-
 class ASGD(Optimizer):
     """Averaged stochastic gradient descent (Polyak & Juditsky 1992).
 
@@ -137,9 +135,9 @@ class ASGD(Optimizer):
     """
 
     lr: Any = _rate(default=1e-2)
-    lambd: float = setting(_float, "decay term.", default=1e-4)
+    lambd: float = setting(exactly_float, "decay term.", default=1e-4)
     alpha: float = setting(None, "power with which eta falls.", default=0.75)
-    t0: float = setting(_float, "step at which averaging starts.", default=1e6)
+    t0: float = setting(exactly_float, "step at which averaging starts.", default=1e6)
     weight_decay: float = DECAY
     maximize: bool = setting(None, MAXIMIZE.doc, default=False)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from functools import partial
 from typing import Any
 
 import jax
@@ -160,19 +161,9 @@ def check_optimizer(name: str, optimizer: object) -> Any:
     return check_type(name, "optimizer", optimizer, "one of experimental.optim or mint.optim", Optimizer)
 
 
-def check_integer(name: str, what: str, value: object) -> int:
-    """`value`, an int, else SporaxTypeError."""
-    return check_type(name, what, value, "an int", int, takes_bool=False)
-
-
-def number(name: str, what: str, value: Any) -> float:
-    """`value`, an int or a float, else SporaxTypeError."""
-    return check_type(name, what, value, "a number", int | float, takes_bool=False)
-
-
-def exactly_float(name: str, what: str, value: Any) -> float:
-    """`value`, a float, else SporaxTypeError."""
-    return check_type(name, what, value, "a float", float)
+check_integer = partial(check_type, expected="an int", types=int, takes_bool=False)
+number = partial(check_type, expected="a number", types=int | float, takes_bool=False)
+exactly_float = partial(check_type, expected="a float", types=float)
 
 
 def share(name: str, what: str, value: Any, may_be_zero: bool = True) -> float:

@@ -10,6 +10,7 @@ import inspect
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -23,7 +24,7 @@ from sporax.base.lazy_members import dataclass
 from sporax.mindspore._declared import fields_of, setting
 from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes, wrap
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.nn.optim._optimizer import Array as Array, DeclaredOptimizer, Step
+from sporax.mindspore.nn.optim._optimizer import Array as Array, DeclaredOptimizer, Step, check_members
 from sporax.runtime.state import frames
 
 INITIAL_RATE = "initial_lr"
@@ -185,9 +186,8 @@ class Optimizer(DeclaredOptimizer):
             raise SporaxKeyError(f"For '{name}', a group may have {('params', *self.defaults)}, but got {unknown}.")
         members = [group["params"]] if isinstance(group["params"], Parameter) else list(group["params"])
         registered = {id(parameter) for owner in self.param_groups for parameter in owner["params"]}
+        check_members(name, members)
         for member in members:
-            if not isinstance(member, Parameter):
-                raise SporaxTypeError(f"For '{name}', a group must hold Parameters, but got {type(member).__name__}.")
             if id(member) in registered:
                 raise SporaxValueError(
                     f"For '{name}', every parameter must be given once, but '{member.name}' is there twice."
@@ -327,9 +327,7 @@ def betas(check: Any) -> Any:
     return setting(check, "decay rates of the moments, in [0, 1).", default=(0.9, 0.999))
 
 
-def flag(name: str, what: str, value: Any) -> None:
-    """Raise unless `value` is a bool."""
-    check_type(name, what, value, "a bool", bool)
+flag = partial(check_type, expected="a bool", types=bool)
 
 
 class SGD(Optimizer):

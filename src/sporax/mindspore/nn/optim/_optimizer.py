@@ -106,6 +106,7 @@ SCALE = declared.setting(None, "gradients are divided by it.", default=1.0)
 
 RATE_DOC = "number, list or 1-D Tensor with one rate per step, or schedule."
 rates = functools.partial(declared.setting, None, RATE_DOC)
+number = functools.partial(declared.setting, argument.exactly_float, low=-math.inf, high=math.inf)
 
 
 class _RateList(LearningRateSchedule):
@@ -145,6 +146,9 @@ class Optimizer(OptimizerHelpers, Layer):
 
     decoupled_decay = False
     """Whether `move` applies weight decay itself, instead of finding it in the gradient."""
+
+    spares_norms = True
+    """Whether Parameters named like those of norms have no weight decay when there are no groups."""
 
     lazy_rows = False
     """Whether rows without gradient stay as they are in Parameters marked ``unique`` (tables of sparse lookups)."""
@@ -269,7 +273,7 @@ class Optimizer(OptimizerHelpers, Layer):
 
     def _exempt_from_decay(self, parameter: Parameter) -> bool:
         """Whether the optimizer's weight decay passes over this Parameter when there are no groups."""
-        return "beta" in parameter.name or "gamma" in parameter.name
+        return self.spares_norms and ("beta" in parameter.name or "gamma" in parameter.name)
 
     def _keep_rates(self, groups: Sequence[Any], learning_rate: object) -> list[int]:
         """Keep learning rates, as Parameters that users may set unless they vary; gives the position of each group's."""
@@ -447,25 +451,18 @@ def _then_serve(make: Any) -> Any:
         if type(self).__init__ is not init:
             make(self, *args, **options)
             return
-        arguments = _bound(signature, self, *args, **options)
-        if arguments is None:
+        try:
+            arguments = read_once(signature.bind(self, *args, **options))
+        except TypeError:
             make(self, *args, **options)  # which says what is wrong
-        else:
-            make(*arguments.args, **arguments.kwargs)
-            if "init_args" not in self.__dict__:
-                keep_arguments(self, arguments)
+            raise
+        make(*arguments.args, **arguments.kwargs)
+        if "init_args" not in self.__dict__:
+            keep_arguments(self, arguments)
         self._served = _helpers.served(self)
 
     setattr(init, _COMPLETES, True)
     return init
-
-
-def _bound(signature: inspect.Signature, *args: Any, **options: Any) -> inspect.BoundArguments | None:
-    """The arguments of a call by name; None if they do not fit."""
-    try:
-        return read_once(signature.bind(*args, **options))
-    except TypeError:
-        return None
 
 
 class DeclaredOptimizer(Optimizer, fields_only=True):
@@ -485,8 +482,10 @@ class DeclaredOptimizer(Optimizer, fields_only=True):
     served_as = ""
     """Name of the same rule on parameter servers (`sporax.ps.slots.update`), if they have it."""
 
-    def _prepare(self, **others: Any) -> None:
-        """Make the state; fields that are no attributes come before, in classes that have some."""
+    def _prepare(self, **numbers: Any) -> None:
+        """Make the state; fields that are no attributes are numbers that checkpoints hold."""
+        for name, value in numbers.items():
+            self.add_number(name, value)
         for slot in self.slots:
             self.add_slot(slot)
 

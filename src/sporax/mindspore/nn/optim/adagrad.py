@@ -29,12 +29,13 @@ from sporax.mindspore.nn.optim._optimizer import (
     Start,
     Step,
     is_zero,
+    number,
     rates,
 )
 from sporax.mindspore.ops.nn import optimizer_steps
 from sporax.runtime.state import frames
 
-_at_least_zero = partial(setting, argument.exactly_float, low=0.0, high=math.inf)
+_at_least_zero = partial(number, low=0.0)
 
 
 class _Accumulating(DeclaredOptimizer, fields_only=True):
@@ -99,9 +100,7 @@ class Adadelta(DeclaredOptimizer):
     """
 
     learning_rate: Any = rates(default=1.0)
-    rho: float = setting(
-        argument.exactly_float, "share of the old averages that stays, in [0, 1].", default=0.9, low=0.0, high=1.0
-    )
+    rho: float = number("share of the old averages that stays, in [0, 1].", default=0.9, low=0.0, high=1.0)
     epsilon: float = _at_least_zero("added under the roots.", default=1e-6)
     loss_scale: float = SCALE
     weight_decay: Any = DECAY
@@ -156,9 +155,7 @@ class FTRL(DeclaredOptimizer):
 
     initial_accum: float = _at_least_zero("first value of n, a float >= 0.", default=0.1)
     learning_rate: float = _at_least_zero("a float > 0.", default=0.001, ends="()")
-    lr_power: float = setting(
-        argument.exactly_float, "power of n, a float <= 0.", default=-0.5, attribute=False, low=-math.inf, high=0.0
-    )
+    lr_power: float = number("power of n, a float <= 0.", default=-0.5, attribute=False, high=0.0)
     l1: float = _at_least_zero("penalty on the absolute value, a float >= 0.", default=0.0)
     l2: float = _at_least_zero("penalty on the square, a float >= 0.", default=0.0)
     use_locking: bool = LOCKING
@@ -168,6 +165,7 @@ class FTRL(DeclaredOptimizer):
     slots = ("moments", "linear")
     starts = {"moments": Start("initial_accum")}
     rule = update_rules.ftrl
+    spares_norms = False
     lazy_rows = True
     served_as = "ftrl"
 
@@ -182,10 +180,6 @@ class FTRL(DeclaredOptimizer):
     def _prepare(self, *, lr_power: float) -> None:
         self.power = -lr_power
         super()._prepare()
-
-    def _exempt_from_decay(self, parameter: Parameter) -> bool:
-        """FTRL decays every Parameter."""
-        return False
 
 
 def _two_floats(name: str, what: str, value: Any) -> tuple[float, ...]:
@@ -208,13 +202,8 @@ class AdaFactor(DeclaredOptimizer):
     learning_rate: Any = setting(None, "number or schedule; None together with `relative_step`.", default=None)
     eps: tuple[float, float] = setting(_two_floats, default=(1e-30, 1e-3))
     clip_threshold: float = _at_least_zero("largest root mean square of an update.", default=1.0)
-    decay_rate: float = setting(
-        argument.exactly_float,
-        "the second moment's decay at step t is ``1 - t ** -decay_rate``.",
-        default=0.8,
-        low=0.0,
-        high=1.0,
-        ends="()",
+    decay_rate: float = number(
+        "the second moment's decay at step t is ``1 - t ** -decay_rate``.", default=0.8, low=0.0, high=1.0, ends="()"
     )
     beta1: Any = setting(
         optional(partial(argument.within, low=0.0, high=1.0, ends="[)"), 0.0),
@@ -236,6 +225,7 @@ class AdaFactor(DeclaredOptimizer):
 
     may_be_dealt = True
     decoupled_decay = True
+    spares_norms = False
     starts = {slot: Start(prefix=f"{slot}_") for slot in ("exp_avg_sq", "exp_avg_sq_col", "exp_avg_sq_row")}
 
     def _begin(self, values: dict[str, Any]) -> None:
@@ -257,10 +247,6 @@ class AdaFactor(DeclaredOptimizer):
         self.slots = ("exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq", *(("exp_avg",) if self.beta1 else ()))
         self._make_state()
         self.afactor_step = Parameter(Tensor([0.0], dtypes.float32), name="afactor_step")
-
-    def _exempt_from_decay(self, parameter: Parameter) -> bool:
-        """AdaFactor decays every Parameter."""
-        return False
 
     def _make_state(self) -> None:
         def zeros(shape: tuple[int, ...], like: Parameter) -> Tensor:

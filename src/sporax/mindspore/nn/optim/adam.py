@@ -35,15 +35,14 @@ from sporax.mindspore.nn.optim._optimizer import (
     Step,
     _decay_at,
     _rate_at,
+    number,
     rates,
 )
 from sporax.mindspore.ops._core.parameters import taking
 from sporax.mindspore.ops.nn import optimizer_steps
 from sporax.runtime.state import frames
 
-_beta = partial(
-    setting, argument.exactly_float, "decay rate of the moment, a float in (0, 1).", low=0.0, high=1.0, ends="()"
-)
+_beta = partial(number, "decay rate of the moment, a float in (0, 1).", low=0.0, high=1.0, ends="()")
 _epsilon = partial(argument.within, low=0.0, high=math.inf, ends="()")
 
 
@@ -263,7 +262,6 @@ def _default_filter(parameter: Parameter) -> bool:
     return "LayerNorm" not in parameter.name and "bias" not in parameter.name
 
 
-_number = partial(setting, argument.exactly_float, low=-math.inf, high=math.inf)
 _an_optimizer = partial(check_type, expected="an Optimizer", types=Optimizer)
 
 
@@ -278,8 +276,8 @@ class LARS(Optimizer):
     """
 
     optimizer: Optimizer = setting(_an_optimizer, "the other optimizer.", attribute=False)
-    epsilon: float = _number("added to the denominator.", default=1e-5)
-    coefficient: float = _number("trust coefficient.", default=0.001)
+    epsilon: float = number("added to the denominator.", default=1e-5)
+    coefficient: float = number("trust coefficient.", default=0.001)
     use_clip: bool = setting(
         argument.boolean, "keep trust · learning_rate from exceeding the learning rate.", default=False
     )

@@ -11,7 +11,17 @@ from sporax.base import update_rules
 from sporax.base.errors import SporaxValueError, check_type
 from sporax.mindspore._declared import setting
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.optim._optimizer import DECAY, RATE_DOC, SCALE, Array, DeclaredOptimizer, Start, Step, rates
+from sporax.mindspore.nn.optim._optimizer import (
+    DECAY,
+    RATE_DOC,
+    SCALE,
+    Array,
+    DeclaredOptimizer,
+    Start,
+    Step,
+    number,
+    rates,
+)
 
 
 def _not_negative(name: str, what: str, value: Any) -> float:
@@ -43,6 +53,7 @@ class SGD(DeclaredOptimizer):
     # 1 until the first step, which starts the velocity with the whole gradient.
     starts = {"stat": Start(1.0)}
     rule = update_rules.sgd
+    served_as = "sgd_momentum"
 
     def _prepare(self, *, momentum: float) -> None:
         if self.nesterov and (momentum <= 0 or self.dampening != 0):
@@ -50,9 +61,7 @@ class SGD(DeclaredOptimizer):
                 f"For 'SGD', 'nesterov' needs 'momentum' > 0 and 'dampening' 0, but got {momentum} and {self.dampening}."
             )
         self.has_momentum = momentum > 0
-        # A Parameter, as in MindSpore's checkpoints.
-        self.add_number("momentum", momentum)
-        super()._prepare()
+        super()._prepare(momentum=momentum)
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Step) -> tuple[Array, ...]:
         """As `rule`, or without momentum, which leaves the state as it is."""
@@ -63,8 +72,6 @@ class SGD(DeclaredOptimizer):
     def server_rule(self) -> tuple[str, dict[str, float]]:
         """See `Optimizer`."""
         return super().server_rule() if self.has_momentum else ("sgd", {})
-
-    served_as = "sgd_momentum"
 
 
 class Momentum(DeclaredOptimizer):
@@ -83,10 +90,6 @@ class Momentum(DeclaredOptimizer):
     rule = update_rules.momentum
     renamed = {"nesterov": "use_nesterov"}
     served_as = "momentum"
-
-    def _prepare(self, *, momentum: float) -> None:
-        self.add_number("momentum", momentum)
-        super()._prepare()
 
 
 def asgd(
@@ -115,13 +118,9 @@ class ASGD(DeclaredOptimizer):
     """
 
     learning_rate: Any = rates(default=0.1)
-    lambd: float = setting(argument.exactly_float, "decay term.", default=1e-4, low=-math.inf, high=math.inf)
-    alpha: float = setting(
-        argument.exactly_float, "power with which eta falls.", default=0.75, low=-math.inf, high=math.inf
-    )
-    t0: float = setting(
-        argument.exactly_float, "step at which averaging starts.", default=1e6, low=-math.inf, high=math.inf
-    )
+    lambd: float = number("decay term.", default=1e-4)
+    alpha: float = number("power with which eta falls.", default=0.75)
+    t0: float = number("step at which averaging starts.", default=1e6)
     weight_decay: Any = DECAY
 
     slots = ("mu", "eta", "ax")
