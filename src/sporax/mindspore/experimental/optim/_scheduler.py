@@ -100,8 +100,8 @@ class DeclaredSchedule(Declared, LRScheduler, fields_only=True):
         LRScheduler.__init__(self, **arguments)
 
 
-class ChainedSchedule(DeclaredSchedule):
-    """A schedule that gives every group's next rate by the same formula."""
+class ClosedSchedule(DeclaredSchedule):
+    """A schedule that gives every group's next rate by the same formula, and knows the rate at any epoch without those before."""
 
     def get_lr(self) -> list[Any]:
         epoch = self.last_epoch.array
@@ -119,10 +119,6 @@ class ChainedSchedule(DeclaredSchedule):
             base: the rate at the start.
         """
         raise NotImplementedError
-
-
-class ClosedSchedule(ChainedSchedule):
-    """One that knows the rate at any epoch without the rates before."""
 
     def _get_closed_form_lr(self) -> list[Any]:
         return [wrap(self.rate_at(self.last_epoch.array, base.array)) for base in self.base_lrs]

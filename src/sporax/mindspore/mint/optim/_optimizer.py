@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ from sporax.base.lazy_members import dataclass
 from sporax.mindspore._declared import fields_of, setting
 from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes, wrap
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.nn.optim._optimizer import Array as Array, DeclaredOptimizer, Step, check_members
+from sporax.mindspore.nn.optim._optimizer import Array as Array, DeclaredOptimizer, Step, check_members, listed
 from sporax.runtime.state import frames
 
 INITIAL_RATE = "initial_lr"
@@ -115,7 +115,11 @@ class Optimizer(DeclaredOptimizer):
         self.group_start_id = [0]
         self._slots: dict[str, ParameterTuple] = {}
         self._notes: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
-        groups = _groups(type(self).__name__, params)
+        name = type(self).__name__
+        # Sets have no order, by which gradients come.
+        groups = listed(name, params, "an ordered iterable", set | Cell)
+        if not groups:
+            raise SporaxValueError(f"For '{name}', 'params' must not be empty.")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self._append(group)
         self._register()
@@ -281,19 +285,6 @@ class Optimizer(DeclaredOptimizer):
     def get_weight_decay(self) -> tuple[float, ...]:
         """Weight decay of each Parameter."""
         return tuple(float(group["weight_decay"]) for group in self.param_groups for _ in group["params"])
-
-
-def _groups(name: str, params: Any) -> list[Any]:
-    # Sets have no order, by which gradients come.
-    if params is None or isinstance(params, set | Cell) or not isinstance(params, Iterable):
-        kind = SporaxValueError if params is None else SporaxTypeError
-        raise kind(
-            f"For '{name}', 'params' must be an ordered iterable of Parameters or dicts, but got {type(params).__name__}."
-        )
-    groups = list(params)
-    if not groups:
-        raise SporaxValueError(f"For '{name}', 'params' must not be empty.")
-    return groups
 
 
 def _rate(name: str, value: Any, index: int) -> Parameter:

@@ -542,14 +542,17 @@ _OF_STEPS = ("rate", "step", "decay", "shared")
 """Settings of rules that a `Step` has; the others are the optimizer's."""
 
 
-def _groups(name: str, parameters: Any) -> list[Any]:
-    if parameters is None or isinstance(parameters, Cell) or not isinstance(parameters, Iterable):
+def listed(name: str, params: Any, what: str, refused: Any) -> list[Any]:
+    """Parameters or groups that a user gave; `what` says what they must be, `refused` which iterables are none."""
+    if params is None or isinstance(params, refused) or not isinstance(params, Iterable):
         # None and a wrong type raise different errors in MindSpore.
-        kind = SporaxValueError if parameters is None else SporaxTypeError
-        raise kind(
-            f"For '{name}', 'params' must be an iterable of Parameters or dicts, but got {type(parameters).__name__}."
-        )
-    groups = list(parameters)
+        kind = SporaxValueError if params is None else SporaxTypeError
+        raise kind(f"For '{name}', 'params' must be {what} of Parameters or dicts, but got {type(params).__name__}.")
+    return list(params)
+
+
+def _groups(name: str, parameters: Any) -> list[Any]:
+    groups = listed(name, parameters, "an iterable", Cell)
     if not groups:
         raise SporaxValueError(
             f"For 'Optimizer', the argument parameters must not be empty, but 'params' of '{name}' is."

@@ -316,12 +316,9 @@ class LARS(Optimizer):
             if self.loss_scale != 1.0:
                 gradient = gradient * jnp.asarray(1.0 / self.loss_scale, gradient.dtype)
             if scaled:
+                value, norms = parameter.array, (jnp.linalg.norm(parameter.array), jnp.linalg.norm(gradient))
                 decay, rate = _decay_at(own.decay, number), _rate_at(self.rates[own.rate], number)
-                gradient = self._adapt(gradient, parameter.array, decay, rate)
+                settings = (self.epsilon, self.coefficient, self.use_clip)
+                gradient = optimizer_steps.lars(value, gradient, norms, decay, rate, *settings)
             adapted.append(wrap(gradient))
         return self.opt(tuple(adapted))
-
-    def _adapt(self, gradient: Any, value: Any, decay: Any, rate: Any) -> Any:
-        norms = jnp.linalg.norm(value), jnp.linalg.norm(gradient)
-        settings = (self.epsilon, self.coefficient, self.use_clip)
-        return optimizer_steps.lars(value, gradient, norms, decay, rate, *settings)
