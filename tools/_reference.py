@@ -1,4 +1,4 @@
-"""The reference of the site: Markdown made of the docstrings of public names.
+"""The reference of the site: Markdown made of the docstrings of public names, and of the examples that `_examples.py` runs.
 
 Docstrings are in Google's form: a summary, paragraphs, sections such as ``Args:``, and blocks of code, which are indented.
 """
@@ -11,9 +11,12 @@ import re
 import textwrap
 from collections.abc import Iterator
 
+from _examples import BEGINNING, PAGES, examples
+
 MODULES = {
     "sporax": "Plans for JAX programs, and the state of JAX programs in sharded files.",
     "sporax.mindspore": "Tensors, Parameters, contexts, gradients and compiled functions; `Model` and checkpoints are here, too.",
+    "sporax.mindspore.Tensor": "Methods and properties of Tensors; Parameters have them, too.",
     "sporax.mindspore.nn": "Layers, losses, optimizers and training steps.",
     "sporax.mindspore.ops": "Operators and functions. [Operators](../operators.md) says of which rules of sharding are known.",
     "sporax.mindspore.mint": "Functions with the arguments of PyTorch's.",
@@ -22,7 +25,9 @@ MODULES = {
     "sporax.mindspore.communication": "Ranks and groups.",
     "sporax.mindspore.amp": "Mixed precision and loss scales.",
 }
-"""Modules whose public names have entries, and what they hold."""
+"""Modules whose public names have entries, and what they hold; Tensor has so many methods that it is a page."""
+WIDTH = 88
+"""Characters of a line that fit into a page of the site."""
 _SECTION = re.compile(
     r"^(Args|Arguments|Attributes|Returns|Yields|Raises|Example|Examples|Inputs|Outputs|Note|Notes):$"
 )
@@ -37,26 +42,51 @@ def reference_pages() -> dict[str, str]:
 
 def page(module: str, text: str) -> str:
     """One module: an entry for each public name with a docstring, by name."""
-    home = importlib.import_module(module)
-    names = sorted(getattr(home, "__all__", None) or dir(home), key=str.lower)
-    entries = [entry(name, getattr(home, name)) for name in names if not name.startswith("_")]
+    sources = members(module)
+    shell = examples(module)
+    beginning = f"Examples begin with:\n\n```python\n{BEGINNING}```\n" if module in PAGES else ""
+    entries = [entry(name, value, shell.get(name, ""), f"{module}.{name}") for name, value in sources.items()]
     heading = (
         f"# {module}\n\n{text} Made of the docstrings; each entry says what it takes and which errors it raises.\n"
     )
-    return "\n".join([heading, *filter(None, entries)])
+    return "\n".join([heading, *filter(None, [beginning, *entries])])
 
 
-def entry(name: str, value: object) -> str:
-    """Heading, signature and docstring of one name; nothing for values and modules, which have no docstring of their own."""
-    if not (inspect.isclass(value) or inspect.isroutine(value)):
-        return ""
-    parts = [f"## {name}\n", f"```python\n{signature(name, value)}\n```\n", *markdown(inspect.getdoc(value) or "")]
-    if inspect.isclass(value):
+def members(module: str) -> dict[str, object]:
+    """The public names of a module, or of a class that is a page, which have a docstring of their own, by name."""
+    package, _, name = module.rpartition(".")
+    if name == "Tensor":
+        return dict(sorted(methods(getattr(importlib.import_module(package), name)), key=lambda item: item[0].lower()))
+    home = importlib.import_module(module)
+    names = sorted(getattr(home, "__all__", None) or dir(home), key=str.lower)
+    values = {name: getattr(home, name) for name in names if not name.startswith("_")}
+    return {name: value for name, value in values.items() if _is_callable(value)}
+
+
+def _is_callable(value: object) -> bool:
+    """Classes, functions, and operators, which are objects with docstrings of their own."""
+    return inspect.isclass(value) or inspect.isroutine(value) or (callable(value) and "__doc__" in vars(value))
+
+
+def entry(name: str, value: object, example: str = "", place: str = "") -> str:
+    """Heading, signature, docstring and example of one name."""
+    docstring = inspect.getdoc(value) or ""
+    parts = [f"## {name}\n", f"```python\n{signature(name, value)}\n```\n", *markdown(docstring)]
+    if example and not has_example(docstring):
+        parts.append(f"**Example**\n\n```python\n{example}\n```\n")
+    if place in MODULES:
+        parts.append(f"[Its methods]({name}.md) have their own page.\n")
+    elif inspect.isclass(value):
         for method, function in methods(value):
             # No heading: entries of the contents cost time on every page.
             parts.append(f"```python\n{signature(f'{name}.{method}', function)}\n```\n")
             parts += markdown(inspect.getdoc(function) or "")
     return "\n".join(parts)
+
+
+def has_example(docstring: str) -> bool:
+    """Whether a docstring shows a call of its own."""
+    return ">>>" in docstring or re.search(r"(?m)^\s*Examples?:$", docstring) is not None
 
 
 def methods(kind: type) -> Iterator[tuple[str, object]]:
@@ -79,7 +109,7 @@ def signature(name: str, value: object) -> str:
         text = "(…)"
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", re.sub(r" at 0x[0-9a-f]+", "", text))
     text = text.replace(": Any", "").removesuffix(" -> None").removesuffix(" -> Any")
-    return "\n".join(textwrap.wrap(f"{name}{text}", 100, subsequent_indent="    ", break_on_hyphens=False))
+    return "\n".join(textwrap.wrap(f"{name}{text}", WIDTH, subsequent_indent="    ", break_on_hyphens=False))
 
 
 def markdown(docstring: str) -> Iterator[str]:
