@@ -237,6 +237,146 @@ def the_common_part_of_tuples(x):
     return found[0] + 1, found[:1]
 
 
+@case((X,), (-X,))
+def the_common_part_of_dicts(x):
+    found, ordered = {"z": x, "a": x * 2}, {"z": x, "a": x}
+    for factor in range(3):
+        found[f"k{factor}"] = x * factor
+        if (x * factor).sum() > 1:
+            break
+    if x[0] > 0:
+        found["more"] = x
+        found["z"], ordered["z"] = x * 5, x * 2
+    else:
+        found.update({"less": x})
+    found["after"] = x + 3
+    in_order = list(ordered) == ["z", "a"]
+    return found["k0"], found["z"], found.get("a"), "k0" in found, found["after"], isinstance(found, dict), in_order
+
+
+@case((X,), (-X,))
+def the_common_part_of_containers_in_containers(x):
+    table, pair = {"list": [], "x": x}, ([], {})
+    for i in range(3):
+        table["list"].append(x + i)
+        for j in range(2):
+            pair[0].append({"a": (x, [x * j])})
+            pair[1][i] = x * j
+            if x.sum() > j:
+                break
+        if x.sum() > 1 + i:
+            break
+    return table["list"][0], table["x"], pair[0][0]["a"][1][0], pair[1][0]
+
+
+@case((X,), (-X,))
+def the_first_elements_by_a_star(x):
+    found, items = [x, x * 3], [x, x + 1, x + 2]
+    for i in range(3):
+        found.append(x + i)
+        if x.sum() > 1 + i:
+            break
+    a, b, *rest = found
+    c, *middle, d = items
+    return a + b, rest[0], c, d, middle
+
+
+@case((X,), (-X,))
+def lists_that_grow_in_while(x):
+    found, known, chained, none = [x], [], (x,), None
+    while x.abs().sum() < 100:
+        x = x * 2
+        found.append(x)
+        chained = (*chained, x)
+    i = 0
+    while i < 4:
+        known.append(x + i)
+        none = x if none is None else none + x
+        i += 1
+        if x.sum() > i:
+            break
+    return found[0], known[0], chained[0], none, x, i
+
+
+@case((X,), (-X,))
+def lists_after_a_loop_that_may_return(x):
+    found = []
+    for i in range(3):
+        if x.sum() > 1 + i:
+            return x * 10
+        bound = x * i
+        found.append(bound)
+    return found[-1] + len(found) + bound
+
+
+@case((X,), (-X,), (X * 100,))
+def loops_with_else(x):
+    for i in range(3):  # noqa: B007 - users write it so
+        x = x + 1
+        if x.sum() > 50:
+            break
+    else:
+        x = x * 10
+    while x.abs().sum() < 100:
+        x = x * 2
+        for _ in [0]:
+            if x.sum() < -20:
+                break
+        else:
+            continue
+        break
+    else:
+        return x, i
+    return -x, i
+
+
+@case((X,), (-X,))
+def containers_changed_by_functions_that_a_branch_calls(x):
+    found, alias, numbers = [x], None, {1}
+    alias = found
+
+    def add(value):
+        found.append(value)
+        numbers.add(2)
+
+    def extend(items, value):
+        items.append(value)
+
+    if x.sum() > 0:
+        add(x * 2)
+        seen = alias[-1]
+    else:
+        extend(alias, x * 3)
+        seen = found[1] + len(found)
+        numbers.add(2)
+    total = x * 0
+    while total.sum().abs() < 50:
+        total = total + found[1]
+        found[1] = found[1] * 2
+    return found, alias[1], seen, total, len(alias), len(numbers)
+
+
+@case((X,), (-X,))
+def changes_of_what_follows_a_common_part(x):
+    found = [x]
+    if x.sum() > 0:
+        found.append(x)
+    found.append(x * 3)
+    found[0] = x * 5
+    found.insert(0, x * 7)
+    return found[0], found[1], ([x] + found)[2], [v * 2 for v in found[:2]], found and x
+
+
+@case((X,), (-X,))
+def numbers_of_two_kinds(x):
+    y = 1 if x.sum() > 0 else 2.5
+    if x.sum() > 0:
+        z = 1.5
+    else:
+        z = 2
+    return x * y, z, any(v > 1 for v in x), all([v > 0 for v in x])  # noqa: C419 - users write it so
+
+
 @case((X,))
 def try_and_with_around(x):
     try:
@@ -421,7 +561,55 @@ def texts_by_tensor(x):
     return ["sum", "mean"][x[0].astype(ms.int32)]
 
 
+def the_keys_of_dicts(x):
+    found = {"a": x}
+    if x.sum() > 0:
+        found["b"] = x
+    return list(found)
+
+
+def a_key_of_one_way(x):
+    found = {"a": [x]}
+    if x.sum() > 0:
+        found["a"].append(x)
+    return found["a"][1]
+
+
+def a_list_as_result(x):
+    found = []
+    while x.sum() < 100:
+        x = x * 2
+        found.append(x)
+    return found
+
+
+def elements_of_rounds_that_may_not_be(x):
+    for v in a_list_as_result(x):
+        x = x + v
+    return x
+
+
+def a_stack_of_lists(x):
+    found = [x]
+    if x.sum() > 0:
+        found.append(x)
+    return ops.stack(found)
+
+
 ERRORS = [
+    (
+        the_keys_of_dicts,
+        TypeError,
+        r"if, line \d+ of .*, 'found' has different keys .* only its keys \['a'\] can be read; give it",
+    ),
+    (
+        a_key_of_one_way,
+        TypeError,
+        r"\"?'found\['a'\]' has different lengths .* only its first 1 elements can be read; give it",
+    ),
+    (a_list_as_result, TypeError, r"while, line \d+ of .*, 'found' has different lengths .* only its first 0 elements"),
+    (elements_of_rounds_that_may_not_be, TypeError, "'found' has different lengths .* only its first 0 elements"),
+    (a_stack_of_lists, TypeError, "'found' has different lengths .* only its first 1 elements can be read"),
     (texts_by_tensor, TypeError, "can only be the index of functions, or of tensors or numbers of one type and shape"),
     (one_branch_only, UnboundLocalError, "'z'"),
     (only_inside_a_loop, UnboundLocalError, "'inner'"),
@@ -520,3 +708,44 @@ def test_a_status_of_two_kinds_is_refused_only_where_it_is_read():
         TypeError, match="'done' must have one structure whichever way is taken, but got bool False and"
     ):
         ran(Tensor([1.0, 2.0]), Tensor(True), True)
+
+
+class Keeps(nn.Cell):
+    """Containers of a Cell that grow in a loop and in a method that a branch calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.found, self.notes = [], {}
+
+    def note(self, value):
+        self.notes["last"] = value
+
+    def construct(self, x):
+        self.found, self.notes["last"] = [], x
+        for i in range(3):
+            self.found.append(x * i + 1)
+            if x.sum() > i:
+                break
+        if x.sum() > 0:
+            self.note(x * 2)
+        return self.found[0] + self.notes["last"] + len(self.notes)
+
+
+def test_containers_of_cells(mode):
+    net = Keeps()
+    for x in (X, -X, X):
+        assert_same(net(x), 2 + (x * 2 if x.sum() > 0 else x))
+
+
+@pytest.mark.parametrize(
+    "function", [lists_that_grow_in_while, the_common_part_of_containers_in_containers, loops_with_else]
+)
+def test_gradients_through_loops_in_which_containers_grow(function):
+    def total(x):
+        return sum(part.sum() for part in function(x)[:2] if isinstance(part, Tensor))
+
+    for x in (X, -X):
+        ms.set_context(mode=ms.PYNATIVE_MODE)
+        eager = ms.grad(total)(x)
+        ms.set_context(mode=ms.GRAPH_MODE)
+        assert_same(ms.jit(ms.grad(total))(x), eager)

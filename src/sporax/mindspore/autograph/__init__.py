@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sporax.base.lazy_names import lazy_names
 from sporax.mindspore.autograph import _meeting
 from sporax.mindspore.common import tensor
-from sporax.mindspore.common.jit import when_unbound
+from sporax.mindspore.common.jit import READ_AS_LIST, when_unbound
 
 if TYPE_CHECKING:
     from sporax.mindspore.autograph._source import is_rewritten, rewrite, start_as_global
@@ -28,3 +28,4 @@ if not TYPE_CHECKING:  # most steps have nothing to rewrite
 
 tensor.when_unknown(_meeting.meet)
 when_unbound(_meeting.start_as_global)
+READ_AS_LIST.append(_meeting.CommonPart)  # which says why it cannot be read

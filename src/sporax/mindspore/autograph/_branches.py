@@ -14,7 +14,20 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from sporax.base.errors import SporaxValueError
-from sporax.mindspore.autograph._values import ARRAY, UNBOUND, Scope, Value, merge, pick, take_apart, take_over
+from sporax.mindspore.autograph._values import (
+    ARRAY,
+    UNBOUND,
+    Contents,
+    Scope,
+    Value,
+    changed,
+    contents,
+    merge,
+    pick,
+    restore,
+    take_apart,
+    take_over,
+)
 from sporax.mindspore.common import _integer_gradients
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.state import frames, trace_constants
@@ -27,10 +40,14 @@ GO_ON, BREAK_OUT, RETURN = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """How a round of a loop ended: `BREAK_OUT` or `RETURN` with a value; a code may be an array. None: it goes on."""
+    """How a round of a loop ended: `BREAK_OUT` or `RETURN` with a value; a code may be an array. None: it goes on.
+
+    `codes` are those that an array may hold.
+    """
 
     code: Any
     value: Any = None
+    codes: frozenset[int] = frozenset((GO_ON, BREAK_OUT, RETURN))
 
 
 @dataclass(slots=True)
@@ -56,7 +73,7 @@ class Trace:
         parts: what changed, by variable; `UNBOUND` where a variable has no value.
         in_place: variables that still hold the object they held, with new contents.
         written: Parameters and other variables of the program that were written, and where their values are.
-        code: how a round ended: a number, or the position of an array.
+        code: how a round ended: a number, or the position of an array, which holds one of `codes`.
         result: what was returned.
         raised: the user's `raise`, if the way ends there.
     """
@@ -67,8 +84,14 @@ class Trace:
     written: dict[Any, int] = field(default_factory=dict)
     code: Any = GO_ON
     code_array: int | None = None
+    codes: frozenset[int] = frozenset((GO_ON,))
     result: Part | None = None
     raised: BaseException | None = None
+
+    @property
+    def leaves_function(self) -> bool:
+        """Whether this way returns, so that no variable is read after it."""
+        return self.codes == {RETURN}
 
     def run(self, *args: Any) -> list[Any]:
         """The arrays."""
@@ -104,35 +127,41 @@ def trace(
         outputs.extend(own)
         return part
 
+    def note_changes(begin: dict[Any, Any], before: dict[Any, Contents]) -> None:
+        for key, value in scope.values().items():
+            was = begin.get(key, UNBOUND)
+            # Identity tells what has changed; equal tensors cannot be compared now.
+            if value is was and not changed(before.get(key, [])):
+                continue
+            # Names that are never read are as if they were not bound; what they held may have other names.
+            unread = value is UNBOUND or (value is not was and not scope.is_needed(key))
+            record.parts[key] = UNBOUND if unread else keep(value)
+            # The same object with new contents, such as a list that was appended to.
+            if value is was:
+                record.in_place.add(key)
+
     def program(*leaves: Any) -> list[Any]:
         begin = start(*leaves)
-        # Copies: a list that one way appends to must be as before for the other.
-        copies = scope.copies(begin)
-        scope.put(copies)
-        with frames.Frame(dict(variables(*leaves)) if variables else {}) as frame:
-            try:
+        scope.put(begin)
+        before = {key: contents(value) for key, value in begin.items()}
+        frame = frames.Frame(dict(variables(*leaves)) if variables else {})
+        try:
+            with frame:
                 result = function(*leaves)
-            except Exception as error:
-                # A `raise` of the user's is a way of the decision; other errors are mistakes.
-                if not getattr(error, RAISED, False):
-                    raise
-                record.raised = error
-                return []
-            for key, value in scope.values().items():
-                if value is UNBOUND:
-                    record.parts[key] = UNBOUND
-                elif value is not begin.get(key, UNBOUND) and scope.is_needed(key):
-                    # Identity tells what has changed; equal tensors cannot be compared now.
-                    record.parts[key] = keep(value)
-                    # The same object with new contents, such as a list that was appended to.
-                    if value is copies.get(key, UNBOUND):
-                        record.in_place.add(key)
-                elif value is not begin.get(key, UNBOUND):
-                    record.parts[key] = UNBOUND  # it is never read
-            if in_round:
-                _note_outcome(record, result, outputs, keep)
-            else:
-                record.result = keep(result)
+                note_changes(begin, before)
+                if in_round:
+                    _note_outcome(record, result, outputs, keep)
+                else:
+                    record.result = keep(result)
+        except Exception as error:
+            # A `raise` of the user's is a way of the decision; other errors are mistakes.
+            if not getattr(error, RAISED, False):
+                raise
+            record.raised = error
+            return []
+        finally:
+            # A list that one way appends to must be as before for the other.
+            restore(before)
         # Read last: the values of Parameters after all that the way does.
         for variable, value in frame.updates().items():
             record.written[variable] = len(outputs)
@@ -152,6 +181,7 @@ def _note_outcome(record: Trace, outcome: Any, outputs: list[Any], keep: Callabl
     if outcome is None:
         return
     record.code = outcome.code if isinstance(outcome.code, int) else None
+    record.codes = outcome.codes if record.code is None else frozenset((record.code,))
     if record.code is None:
         record.code_array = len(outputs)
         outputs.append(outcome.code)
@@ -213,7 +243,7 @@ def _checked(flag: object, one: Trace, two: Trace, scope: Scope, begin: dict[Any
     if not in_round:
         return result
     code = way.code if way.code_array is None else arrays[way.code_array]
-    return None if isinstance(code, int) and code == GO_ON else Outcome(code, result)
+    return None if isinstance(code, int) and code == GO_ON else Outcome(code, result, way.codes)
 
 
 def _built(value: Value, arrays: Sequence[Any]) -> Any:
@@ -245,6 +275,11 @@ def _joined(flag: Any, one: Trace, two: Trace, scope: Scope, begin: dict[Any, An
     # What only one way changed keeps its old value in the other.
     for key in {**one.parts, **two.parts}:
         parts = [way.parts.get(key) or _unchanged(begin, key) for way in (one, two)]
+        if isinstance(key, str):
+            parts = [
+                zeros_like(other) if way.leaves_function and isinstance(other, Part) else part
+                for way, part, other in zip((one, two), parts, reversed(parts), strict=True)
+            ]
         # A name that one way leaves unbound must not be read afterwards; Python would say so only then.
         if any(part is UNBOUND for part in parts):
             gone[key] = UNBOUND
@@ -271,12 +306,13 @@ def _joined(flag: Any, one: Trace, two: Trace, scope: Scope, begin: dict[Any, An
     arrays = _integer_gradients.chosen(flag, run(one, 0), run(two, 1))
     values = {key: _built(value, arrays[place:]) for key, value, place in built}
     returned = values.pop(_RESULT, None) if result else None
-    set_values(scope, begin, {**values, **gone}, one.in_place & two.in_place)
+    live = [way.in_place for way in (one, two) if not way.leaves_function]
+    set_values(scope, begin, {**values, **gone}, set.intersection(*live) if live else set())
     frames.commit(dict(zip(written, arrays[start:], strict=True)))
     if not in_round:
         return returned
     if isinstance(code, tuple):
-        return Outcome(arrays[code[0]], returned)
+        return Outcome(arrays[code[0]], returned, one.codes | two.codes)
     return None if code == GO_ON else Outcome(code, returned)
 
 

@@ -23,12 +23,14 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore.autograph import _loops
 from sporax.mindspore.autograph._branches import GO_ON, Outcome, Part, Trace, as_flag, set_values, trace
+from sporax.mindspore.autograph._meeting import UnlikeError
 from sporax.mindspore.autograph._values import (
     ARRAY,
     UNBOUND,
     Scope,
     Value,
     as_array,
+    common,
     describe,
     is_number,
     same,
@@ -147,7 +149,7 @@ def _settled(
     """The state of the loop, and one round of it."""
     parts = {}
     for key, value in begin.items():
-        if value is not UNBOUND and scope.is_needed(key):
+        if value is not UNBOUND and scope.is_needed(key) and key not in scope.found:
             structure, arrays = take_apart(value)
             parts[key] = Part(structure, list(arrays))
     carried = _State(parts, index=index)
@@ -163,12 +165,12 @@ def _settled(
         # An error in every round does not depend on values.
         if record.raised is not None:
             raise record.raised
-        if not _grown(carried, record, where):
+        if not _grown(carried, record, begin, where):
             return carried, record
     raise SporaxTypeError(f"For '{where}', the variables of the loop change their types in every round.")
 
 
-def _grown(carried: _State, record: Trace, where: str) -> bool:
+def _grown(carried: _State, record: Trace, begin: dict[Any, Any], where: str) -> bool:
     """Make the state fit what a round gave; whether it had to change."""
     new = [variable for variable in record.written if variable not in carried.variables]
     carried.variables += new
@@ -182,6 +184,9 @@ def _grown(carried: _State, record: Trace, where: str) -> bool:
         carried.result = Part(value, [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in record.result.arrays])
         grown = True
     for key, after in record.parts.items():
+        if key in record.in_place and key not in carried.parts:
+            structure, arrays = take_apart(begin[key])
+            carried.parts[key], grown = Part(structure, list(arrays)), True
         # Names that are bound in the round alone start without a value in each.
         if key in carried.parts and after is not UNBOUND:
             grown = _grown_part(carried, key, after, where) or grown
@@ -190,16 +195,21 @@ def _grown(carried: _State, record: Trace, where: str) -> bool:
 
 def _grown_part(carried: _State, key: Any, after: Part, where: str) -> bool:
     before, what = carried.parts[key], key if isinstance(key, str) else key[0]
-    if before.value.tree != after.value.tree:
-        raise SporaxTypeError.must(
-            where, what, "keep its structure from round to round", f"{after.value.tree} after {before.value.tree}"
-        )
-    old, new = iter(before.arrays), iter(after.arrays)
+    try:
+        tree, pairs = common(what, where, before.value, after.value)
+    except UnlikeError:
+        got = f"{after.value.tree} after {before.value.tree}"
+        raise SporaxTypeError.must(where, what, "keep its structure from round to round", got) from None
+    old, new = before.value.offsets(), after.value.offsets()
     leaves: list[Any] = []
     arrays: list[Any] = []
-    grown = False
-    for place, (a, b) in enumerate(zip(before.value.leaves, after.value.leaves, strict=True)):
-        was, now = (next(old) if a is ARRAY else None), (next(new) if b is ARRAY else None)
+    grown = tree != before.value.tree
+    numbers = {place for place, pair in enumerate(pairs) if (key, pair.one) in carried.numbers}
+    carried.numbers -= {(key, place) for place in range(len(before.value.leaves))}
+    carried.numbers |= {(key, place) for place in numbers}
+    for place, (one, two) in enumerate(pairs):
+        a, b = before.value.leaves[one], after.value.leaves[two]
+        was, now = before.arrays[old[one]] if a is ARRAY else None, after.arrays[new[two]] if b is ARRAY else None
         if a is not ARRAY and b is not ARRAY and same(a, b):
             leaves.append(a)
             continue
@@ -214,7 +224,7 @@ def _grown_part(carried: _State, key: Any, after: Part, where: str) -> bool:
             )
         leaves.append(ARRAY)
         arrays.append(array)
-    carried.parts[key] = Part(Value(before.value.tree, tuple(leaves)), arrays)
+    carried.parts[key] = Part(Value(tree, tuple(leaves)), arrays)
     return grown
 
 
@@ -282,19 +292,19 @@ def _run(
     result = None
     if carried.result is not None:
         result = carried.result.value.build(last[carried.code_place + 1 :])
-    return Outcome(last[carried.code_place], result)
+    return Outcome(last[carried.code_place], result, record.codes | {GO_ON})
 
 
 def _leaves(part: Part, after: Part, results: Sequence[Any]) -> list[Any]:
     """The arrays of a variable after a round, numbers among them made into arrays."""
-    own = iter(results[after.first : after.first + after.value.size])
-    like = iter(part.arrays)
+    _, pairs = common("", "", part.value, after.value)
+    offsets, like = after.value.offsets(), iter(part.arrays)
     leaves = []
-    for a, b in zip(part.value.leaves, after.value.leaves, strict=True):
-        now = next(own) if b is ARRAY else None
-        if a is ARRAY:
+    for one, two in pairs:
+        b = after.value.leaves[two]
+        if part.value.leaves[one] is ARRAY:
             was = next(like)
-            leaves.append(now if now is not None else as_array(b, was))
+            leaves.append(results[after.first + offsets[two]] if b is ARRAY else as_array(b, was))
     return leaves
 
 

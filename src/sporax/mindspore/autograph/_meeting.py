@@ -1,16 +1,16 @@
 """A tensor meets a statement that needs its value: what is rewritten for it (see the package).
 
-Lists and tuples that are longer if one way is taken than if the other is: what they have in common can be read.
+Containers that are longer, or have more keys, if one way is taken than if the other is: what they have in common can be read.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 
@@ -95,68 +95,163 @@ def start_as_global(error: UnboundLocalError) -> None:
         raise frames.Retrace(frame.f_code.co_qualname)
 
 
-Parts = TypeVar("Parts")
-
-
 @jax.tree_util.register_pytree_node_class
 class CommonPart:
-    """The first elements of a list or tuple of unknown length: they are read by number; whatever needs the length is refused.
+    """What two lists, tuples or dicts have in common: it is read by number or key; whatever needs the rest is refused.
 
     Args:
-        items: the elements that are there whichever way is taken.
+        kind: what both are.
+        items: the elements that are there whichever way is taken, by number or key.
         error: what is raised, in words.
     """
 
-    def __init__(self, items: Sequence[Any], error: str) -> None:
-        self.items, self.error = list(items), error
+    def __init__(self, kind: type, items: Mapping[Any, Any], error: str) -> None:
+        self.kind, self.items, self.error = kind, dict(items), error
 
-    def tree_flatten(self) -> tuple[list[Any], str]:
+    @property
+    def __class__(self) -> type[Any]:
+        # So that `isinstance(items, list)` is as true as it is of both.
+        return self.kind
+
+    def tree_flatten(self) -> tuple[list[Any], tuple[Any, ...]]:
         """The elements, and the rest."""
-        return self.items, self.error
+        return list(self.items.values()), (self.kind, tuple(self.items), self.error)
 
     @classmethod
-    def tree_unflatten(cls, error: str, items: Sequence[Any]) -> CommonPart:
+    def tree_unflatten(cls, rest: tuple[Any, ...], items: Iterable[Any]) -> CommonPart:
         """From the elements and the rest."""
-        return cls(items, error)
+        kind, keys, error = rest
+        return cls(kind, dict(zip(keys, items, strict=True)), error)
+
+    def with_items(self, items: Iterable[Any]) -> CommonPart:
+        """The first elements of another list."""
+        return CommonPart(self.kind, dict(enumerate(items)), self.error)
 
     def __getitem__(self, index: Any) -> Any:
-        bounds = (index.start or 0, index.stop, index.step or 1) if isinstance(index, slice) else (0, index, 1)
-        # Numbers from the end, and slices up to it, need the length.
-        known = all(isinstance(bound, int) and bound >= 0 for bound in bounds)
-        if not known or bounds[1] >= len(self.items) + isinstance(index, slice):
+        if isinstance(index, slice):
+            # Numbers from the end, and slices up to it, need the length.
+            start, stop, step = index.start or 0, index.stop, index.step or 1
+            if stop is None or stop > len(self.items) or min(start, stop) < 0 or step < 0:
+                self._refuse()
+            return self.kind(self.items.values())[index]
+        return self.items[index] if index in self else self._refuse()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if self.kind is not dict and index not in self.items:
             self._refuse()
-        return self.items[index]
+        self.items[index] = value
+
+    def __contains__(self, key: Any) -> bool:
+        # Whether another key is there depends on the way.
+        return (isinstance(key, Hashable) and key in self.items) or self._refuse()
 
     def __getattr__(self, name: str) -> Any:
+        own = {dict: ("get", "update"), list: ("append", "extend", "insert"), tuple: ()}[self.kind]
+        if name in own:
+            return getattr(self, f"_{name}")
         raise AttributeError(name) if name.startswith("__") else SporaxTypeError(self.error)
 
-    def append(self, item: Any) -> None:
+    def _get(self, key: Any, default: Any = None) -> Any:
+        return self[key]
+
+    def _update(self, *entries: Any, **named: Any) -> None:
+        self.items.update(*entries, **named)
+
+    def _append(self, item: Any) -> None:
         """An element that is somewhere behind those that can be read."""
 
-    extend = append
+    _extend = _append
+
+    def _insert(self, index: int, item: Any) -> None:
+        items = list(self.items.values())
+        if not 0 <= index <= len(items):
+            self._refuse()
+        items.insert(index, item)
+        self.items = dict(enumerate(items))
+
+    def __bool__(self) -> bool:
+        return bool(self.items) or self._refuse()
 
     def __add__(self, items: Any) -> CommonPart:
         """The same: further elements are behind those that can be read."""
         return self
 
+    def __radd__(self, items: Any) -> CommonPart:
+        return self.with_items([*items, *self.items.values()])
+
+    def split(self, before: int, after: int) -> list[Any]:
+        """``a, b, *rest``: the first elements, and the others as a list."""
+        if after or before > len(self.items):
+            self._refuse()
+        first, rest = list(self.items.values())[:before], list(self.items.values())[before:]
+        return [*first, CommonPart(list, dict(enumerate(rest)), self.error)]
+
+    def __repr__(self) -> str:
+        return self.error
+
     def _refuse(self, *_: Any) -> NoReturn:
         raise SporaxTypeError(self.error)
 
-    __len__ = __iter__ = __eq__ = __contains__ = __radd__ = __setitem__ = __delitem__ = __reversed__ = _refuse
+    __len__ = __iter__ = __eq__ = __delitem__ = __reversed__ = __mul__ = _refuse
 
 
-def shortened(where: str, what: str, one: Any, two: Any) -> Any:
-    """The structure of what two lists or tuples have in common, from theirs; None where they are others, or share nothing."""
-    nodes = [tree.node_data() for tree in (one, two)]
-    if any(node is None or node[0] not in (list, tuple, CommonPart) for node in nodes):
-        return None
-    common = []
-    for left, right in zip(one.children(), two.children(), strict=False):
-        if left != right:
-            break
-        common.append(jax.tree.unflatten(left, [0] * left.num_leaves))
-    error = (
-        f"For '{where}', '{what}' has different lengths depending on the way that is taken, so only its first {len(common)} "
+class UnlikeError(Exception):
+    """Two values have nothing in common."""
+
+
+class Pair(NamedTuple):
+    """Leaves of two values in the same place."""
+
+    one: Any
+    two: Any
+
+
+def common_part(where: str, what: str, one: Any, two: Any) -> Any:
+    """What two values have in common, with a `Pair` for each leaf.
+
+    Args:
+        where: the statement, for messages.
+        what: name of the value, for messages.
+        one, two: the values, with numbers for leaves.
+
+    Raises:
+        UnlikeError: they are of different kinds.
+    """
+    kind, other = (value.kind if type(value) is CommonPart else type(value) for value in (one, two))
+    if kind not in (list, tuple, dict) or (kind is dict) is not (other is dict):
+        if jax.tree.structure(one) != jax.tree.structure(two):
+            raise UnlikeError
+        return jax.tree.map(Pair, one, two)
+    first, second = _by_key(one), _by_key(two)
+    items = {}
+    for key, item in first.items():
+        try:
+            items[key] = common_part(where, f"{what}[{key!r}]", item, second[key])
+        except (KeyError, UnlikeError):
+            # Elements behind one that differs are not looked at; keys are independent.
+            if kind is not dict:
+                break
+    if type(one) is type(two) is kind and len(first) == len(items) == len(second):
+        return items if kind is dict else kind(items.values())
+    return CommonPart(kind, items, _refusal(where, what, kind, list(items)))
+
+
+def _by_key(value: Any) -> dict[Any, Any]:
+    if type(value) is CommonPart:
+        return value.items
+    if type(value) not in (list, tuple, dict):
+        raise UnlikeError
+    return value if type(value) is dict else dict(enumerate(value))
+
+
+def _refusal(where: str, what: str, kind: type, keys: list[Any]) -> str:
+    if kind is dict:
+        known = f"keys {keys}" if keys else "part without keys"
+        return (
+            f"For '{where}', '{what}' has different keys depending on the way that is taken, so only its {known} can be read; "
+            "give it the same keys, for example with zeros."
+        )
+    return (
+        f"For '{where}', '{what}' has different lengths depending on the way that is taken, so only its first {len(keys)} "
         "elements can be read; give it one length, for example by elements of zeros."
     )
-    return jax.tree.structure(CommonPart(common, error)) if common else None

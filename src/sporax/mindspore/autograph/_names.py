@@ -1,4 +1,4 @@
-"""Which local names statements read, write and change in place, and which are still needed after them.
+"""Which local names statements read and write, and which are still needed after them.
 
 Problem: an `if` on a tensor runs both of its branches, so the rewriter must know what a branch may change, and what of
 that somebody reads later. Method: classic backward liveness analysis over structured code (Aho et al., Compilers, 9.2.5);
@@ -75,37 +75,6 @@ def writes(node: ast.AST | Iterable[ast.AST]) -> set[str]:
         elif isinstance(inner, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and inner.name:
             names.add(inner.name)
     return names
-
-
-def changes_in_place(node: ast.AST | Iterable[ast.AST]) -> set[str]:
-    """Names of what may be changed in place: ``x[i] = …``, ``x.append(…)``, ``x += …``."""
-    names = set()
-    for inner in inner_nodes(node):
-        target: ast.expr | None = None
-        if isinstance(inner, ast.Subscript) and isinstance(inner.ctx, ast.Store | ast.Del):
-            target = inner.value
-        elif isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
-            target = inner.func.value if _changes(inner.func.attr) else None
-        elif isinstance(inner, ast.AugAssign):
-            target = inner.target
-        # ``x[0][1] = …`` changes what x holds.
-        while isinstance(target, ast.Subscript):
-            target = target.value
-        if isinstance(target, ast.Name):
-            names.add(target.id)
-    return names
-
-
-_CHANGING = frozenset(
-    ("append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault")
-    + ("sort", "reverse", "add", "discard", "popitem")
-)
-
-
-def _changes(method: str) -> bool:
-    """Whether a method of this name changes a list, dict, set or Tensor in place."""
-    # ``x.add_(…)``: MindSpore's names of operators that work in place.
-    return method in _CHANGING or (method.endswith("_") and not method.startswith("_"))
 
 
 def attribute_writes(node: ast.AST | Iterable[ast.AST]) -> set[tuple[str, str]]:

@@ -32,7 +32,6 @@ from sporax.mindspore.autograph._names import (
     Liveness,
     attribute_writes,
     captured,
-    changes_in_place,
     inner_nodes,
     reads,
     writes,
@@ -52,6 +51,8 @@ _BUILTINS = {
     "max": "largest",
     # Both are one function, which looks at which built-in it was given.
     "min": "largest",
+    "any": "truth",
+    "all": "truth",
 }
 
 _COMPARISONS = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
@@ -67,6 +68,7 @@ def rewrite(function: ast.FunctionDef | ast.Lambda, local_names: frozenset[str])
     if isinstance(function, ast.Lambda):
         function.body = _Expressions().visit(function.body)
         return
+    _WithoutElse().visit(function)
     # Variables of nested functions count as needed everywhere.
     liveness = Liveness(frozenset(captured(function)))
     liveness.block(function.body, frozenset())
@@ -136,6 +138,43 @@ def _any_jump(nodes: Iterable[ast.AST]) -> bool:
     return any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner_nodes(nodes))
 
 
+class _WithoutElse(ast.NodeTransformer):
+    """``for … else`` and ``while … else`` as an `if` on a variable that says whether the loop has been left by `break`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def visit(self, node: ast.AST) -> Any:
+        """The statements in place of a loop with `else`; nested functions are rewritten when a tensor is met in them."""
+        loop = isinstance(node, ast.For | ast.While)
+        if isinstance(node, SCOPES) and self.count:
+            return node
+        self.count += 1
+        name = f"loop_{self.count}_has_ended"
+        self.generic_visit(node)
+        if not loop or not node.orelse:
+            return node
+        orelse, node.orelse = node.orelse, []
+        node.body = _marked_breaks(node.body, name)
+        started = _placed(ast.Assign([_store(name)], ast.Constant(True)), node)
+        return [started, node, _placed(ast.If(_load(name), orelse, []), node)]
+
+
+def _marked_breaks(statements: list[ast.stmt], name: str) -> list[ast.stmt]:
+    """The statements of a loop, which set `name` to False before they break out of it."""
+    result = []
+    for node in statements:
+        if isinstance(node, ast.Break):
+            result.append(_placed(ast.Assign([_store(name)], ast.Constant(False)), node))
+        if not isinstance(node, (ast.For, ast.While, *SCOPES)):
+            for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+                for field in ("body", "orelse", "finalbody"):
+                    if isinstance(getattr(part, field, None), list):
+                        setattr(part, field, _marked_breaks(getattr(part, field), name))
+        result.append(node)
+    return result
+
+
 class _Expressions(ast.NodeTransformer):
     """`and`, `or`, `not`, conditional expressions, chained comparisons, and built-in functions that need a number."""
 
@@ -186,6 +225,27 @@ class _Expressions(ast.NodeTransformer):
             return node
         return _at(_call("item", node.value, node.slice), node)
 
+    def visit_List(self, node: ast.List | ast.Tuple) -> Any:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load) or not any(isinstance(part, ast.Starred) for part in node.elts):
+            return node
+        kind = ast.Constant(isinstance(node, ast.List))
+        parts = [part.value if isinstance(part, ast.Starred) else ast.List([part], ast.Load()) for part in node.elts]
+        return _at(_call("joined", kind, *parts), node)
+
+    def visit_Tuple(self, node: ast.Tuple) -> Any:
+        return self.visit_List(node)
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        self.generic_visit(node)
+        parts = getattr(node.targets[0], "elts", [])
+        starred = [number for number, part in enumerate(parts) if isinstance(part, ast.Starred)]
+        # How many elements a list has may depend on a tensor.
+        if starred and len(node.targets) == 1:
+            counts = (ast.Constant(starred[0]), ast.Constant(len(parts) - starred[0] - 1))
+            node.value, parts[starred[0]] = _at(_call("unpacked", node.value, *counts), node), parts[starred[0]].value
+        return node
+
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
         # The name may have been bound again, so the function itself is passed and looked at.
@@ -225,7 +285,6 @@ class _Statements:
         self._global = {
             name for node in inner_nodes(function.body) if isinstance(node, ast.Global) for name in node.names
         }
-        self._mutable = frozenset(changes_in_place(function.body)) & local_names
         # `super()` without arguments needs the first parameter.
         self._first = next(iter(_parameters(function.args)), "")
         self._count = 0
@@ -353,8 +412,7 @@ class _Statements:
 
     def _moves(self, node: ast.While | ast.For) -> bool:
         """Whether a loop becomes a call: it may not be left alone, and its meaning can be kept."""
-        # `else` of a loop would need to know how it ended.
-        if node.orelse or (self._guarded and _jumps([node])):
+        if self._guarded and _jumps([node]):
             return False
         # A `for` over a list of known length is written out by tracing, which is faster.
         return isinstance(node, ast.While) or _any_jump(node.body) or _over_range(node)
@@ -430,17 +488,13 @@ class _Statements:
         return _placed(function, at)
 
     def _state(self, written: Iterable[str], needed: frozenset[str], nodes: list[ast.stmt]) -> list[ast.expr]:
-        """What the statement may change: names, those of them that are needed later, what is changed in place, attributes."""
+        """What the statement may set: names, those of them that are needed later, attributes."""
         names = sorted(frozenset(written) - self._global)
-        mutable = sorted((frozenset(changes_in_place(nodes)) & self._locals) - self._global)
-        attributes = sorted(write for write in attribute_writes(nodes) if write[0] in self._locals | {self._first})
         # Every attribute must have an owner that can be found again.
-        every = sorted({*names, *mutable})
+        attributes = sorted(write for write in attribute_writes(nodes) if write[0] in self._locals | {self._first})
         return [
-            ast.Constant(tuple(every)),
-            # What is changed in place is needed, even if the name is not.
-            ast.Constant(tuple(name for name in every if name in needed or name in mutable)),
-            ast.Constant(tuple(mutable)),
+            ast.Constant(tuple(names)),
+            ast.Constant(tuple(name for name in names if name in needed)),
             ast.Tuple(
                 [ast.Tuple([_thunk(_load(name)), ast.Constant(attr)], ast.Load()) for name, attr in attributes],
                 ast.Load(),

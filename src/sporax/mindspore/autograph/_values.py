@@ -6,6 +6,8 @@ array elsewhere. Containers are taken apart, so a list of tensors is arrays with
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CellType, FunctionType
@@ -16,12 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError
-from sporax.mindspore.autograph._meeting import CommonPart, shortened
+from sporax.mindspore.autograph._meeting import CommonPart, Pair, UnlikeError, common_part
 from sporax.mindspore.autograph._rewriter import PREFIX
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
+from sporax.runtime.state import frames, ordered_trees
 
 Attributes = tuple[tuple[Callable[[], Any], str], ...]
+Contents = list[tuple[Any, Any]]
+"""Containers and Tensors, each with what is in it."""
 
 
 class _Unbound:
@@ -49,9 +54,9 @@ def cells_of(functions: Iterable[Any]) -> dict[str, CellType]:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             # Variables of the user; those with our prefix hold functions of the rewriter.
             if not name.startswith(PREFIX):
-                cells[name] = cell
-            elif read(cell) is not UNBOUND:
-                pending.append(cell.cell_contents)
+                cells.setdefault(name, cell)
+            # Functions of the user may change what they close over.
+            pending.append(read(cell))
     return cells
 
 
@@ -71,22 +76,18 @@ class Scope:
         functions: the pieces that the statement was made into.
         names: variables it may bind or change.
         needed: those that are read later.
-        mutable: those that it may change in place.
         attributes: attributes it may set: the owner as a function, and the attribute's name.
     """
 
     def __init__(
-        self,
-        functions: Iterable[Any],
-        names: tuple[str, ...],
-        needed: tuple[str, ...],
-        mutable: tuple[str, ...],
-        attributes: Attributes,
+        self, functions: Iterable[Any], names: tuple[str, ...], needed: tuple[str, ...], attributes: Attributes
     ) -> None:
         cells = cells_of(functions)
-        self.cells = {name: cells[name] for name in names if name in cells}
-        self.mutable = frozenset(mutable)
-        self.owners = {}
+        # What it, or a function that it calls, may change in place.
+        self.found: set[Any] = {name for name, cell in cells.items() if type(read(cell)) in _CHANGING} - {*names}
+        self.cells = {name: cell for name, cell in cells.items() if name in names or name in self.found}
+        found = {(f"{type(cell).__name__}.{name}", id(cell)): (cell, name) for cell, name in frames.containers()}
+        self.owners: dict[Any, tuple[Any, str]] = {}
         for owner, attribute in attributes:
             try:
                 holder = owner()
@@ -96,6 +97,8 @@ class Scope:
             # A Parameter is a variable of the program, which its frame follows.
             if not isinstance(holder, Tensor) and not isinstance(getattr(holder, attribute, None), Parameter):
                 self.owners[f"{type(holder).__name__}.{attribute}", id(holder)] = (holder, attribute)
+        self.found |= found.keys() - self.owners.keys()
+        self.owners |= found
         self.needed = frozenset(needed)
 
     def values(self) -> dict[Any, Any]:
@@ -117,42 +120,69 @@ class Scope:
         for key, (holder, attribute) in self.owners.items():
             value = values.get(key, UNBOUND)
             if value is not UNBOUND and getattr(holder, attribute, UNBOUND) is not value:
-                setattr(holder, attribute, value)
-
-    # Shallow for everything but containers: Cells and other objects are shared.
-    def copies(self, values: Mapping[Any, Any]) -> dict[Any, Any]:
-        """`values` with copies of what may be changed in place."""
-        return {key: _copied(value) if key in self.mutable else value for key, value in values.items()}
+                if type(value) is CommonPart:
+                    # A Cell would look into it; and it is no value of the attribute after the step.
+                    frames.note_assignment(holder, attribute)
+                    object.__setattr__(holder, attribute, value)
+                else:
+                    setattr(holder, attribute, value)
 
     def is_needed(self, key: Any) -> bool:
         """Whether somebody reads this variable or attribute later."""
-        return key in self.owners or key in self.needed
+        return key in self.owners or key in self.needed or key in self.found
 
 
-def _copied(value: Any) -> Any:
+_CHANGING = (list, tuple, dict, set, Tensor, CommonPart)
+
+
+def contents(value: Any) -> Contents:
+    """A container or Tensor and all in it, each with what is in it now."""
     if type(value) is Tensor:
-        return wrap(value.array)
-    if type(value) in (list, tuple):
-        return type(value)(map(_copied, value))
-    if type(value) is dict:
-        return {key: _copied(item) for key, item in value.items()}
-    return set(value) if type(value) is set else value
+        return [(value, value.array)]
+    if type(value) is CommonPart:
+        return contents(value.items)
+    if type(value) not in (list, tuple, dict, set):
+        return []
+    inner = value.values() if type(value) is dict else value
+    return [(value, type(value)(value)), *itertools.chain.from_iterable(map(contents, inner))]
+
+
+def changed(before: Contents) -> Contents:
+    """Those that have other contents than before."""
+    return [(holder, held) for holder, held in before if not _holds(holder, held)]
+
+
+def _holds(holder: Any, held: Any) -> bool:
+    if type(holder) is Tensor:
+        return holder.array is held
+    if type(holder) is dict:
+        return list(holder) == list(held) and all(map(operator.is_, holder.values(), held.values()))
+    return len(holder) == len(held) and (type(holder) is set or all(map(operator.is_, holder, held)))
+
+
+def restore(before: Mapping[Any, Contents]) -> None:
+    """Give containers and Tensors back what was in them."""
+    for holder, held in itertools.chain.from_iterable(map(changed, before.values())):
+        _fill(holder, held)
+
+
+def _fill(holder: Any, held: Any) -> None:
+    if type(holder) is Tensor:
+        holder._replace(held)
+    elif type(holder) is list:
+        # In place, so that other names see the change.
+        holder[:] = held
+    else:
+        holder.clear()
+        holder.update(held)
 
 
 def take_over(target: Any, source: Any) -> Any:
     """`target` with the contents of `source`, if one can take over those of the other; else `source`."""
-    if type(target) is not type(source) or target is source:
+    if type(target) is not type(source) or type(target) not in (Tensor, list, dict, set):
         return source
-    if type(target) is Tensor:
-        target._replace(source.array)
-    elif type(target) is list:
-        # In place, so that other names see the change.
-        target[:] = source
-    elif type(target) is dict:
-        target.clear()
-        target.update(source)
-    else:
-        return source
+    if target is not source:
+        _fill(target, source.array if type(target) is Tensor else source)
     return target
 
 
@@ -168,6 +198,10 @@ class Value:
         """Number of arrays."""
         return sum(leaf is ARRAY for leaf in self.leaves)
 
+    def offsets(self) -> list[int]:
+        """By leaf, the number of arrays before it."""
+        return [sum(leaf is ARRAY for leaf in self.leaves[:number]) for number in range(len(self.leaves))]
+
     def build(self, arrays: Iterable[Any]) -> Any:
         """The value with these arrays in it."""
         remaining = iter(arrays)
@@ -178,7 +212,7 @@ class Value:
 def take_apart(value: Any) -> tuple[Value, list[jax.Array]]:
     """A value's structure, and its arrays. A Parameter is its value; a numpy array stays one."""
     # None is a value here, not an empty tree.
-    leaves, tree = jax.tree.flatten(value, is_leaf=lambda leaf: leaf is None or isinstance(leaf, Tensor))
+    leaves, tree = ordered_trees.flatten(value, is_leaf=lambda leaf: leaf is None or isinstance(leaf, Tensor))
     described, arrays = [], []
     for leaf in leaves:
         # Exactly Tensor: a Parameter keeps its identity.
@@ -186,7 +220,8 @@ def take_apart(value: Any) -> tuple[Value, list[jax.Array]]:
             arrays.append(leaf.array)
             described.append(ARRAY)
         else:
-            described.append(leaf)
+            # A set is one leaf, whose contents may change.
+            described.append(set(leaf) if type(leaf) is set else leaf)
     return Value(tree, tuple(described)), arrays
 
 
@@ -195,7 +230,7 @@ def same(first: Any, second: Any) -> bool:
     if first is second:
         return True
     # Only types whose equality means that they are the same.
-    if type(first) is not type(second) or not isinstance(first, bool | int | float | str | tuple | np.generic):
+    if type(first) is not type(second) or not isinstance(first, bool | int | float | str | tuple | set | np.generic):
         return False
     return bool(first == second)
 
@@ -225,18 +260,31 @@ def describe(leaf: Any, array: Any) -> str:
 Merged = tuple[Value, list[tuple[Any, Any]]]
 
 
-def _common_tree(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tuple[Value, Sequence[Any]]) -> Any:
-    """The structure of a value after both ways; see `merge`."""
+def common(what: str, where: str, one: Value, two: Value) -> tuple[Any, list[Pair]]:
+    """The structure that two values have in common, and for each leaf of it its number in either.
+
+    Raises:
+        UnlikeError: they have none.
+    """
+    if one.tree == two.tree:
+        return one.tree, [Pair(number, number) for number in range(len(one.leaves))]
+    numbers = (jax.tree.unflatten(value.tree, range(len(value.leaves))) for value in (one, two))
+    pairs, tree = ordered_trees.flatten(common_part(where, what, *numbers), is_leaf=lambda leaf: isinstance(leaf, Pair))
+    return tree, pairs
+
+
+def _common(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tuple[Value, Sequence[Any]]) -> Any:
+    """As `common`; of values that have none, what stands for them."""
     one, two = first[0], second[0]
-    tree = one.tree if one.tree == two.tree else shortened(where, what, one.tree, two.tree)
-    if tree is None:
+    try:
+        return common(what, where, one, two)
+    except UnlikeError:
         forms = f"{_form(*first)} and {_form(*second)}"
         error = SporaxTypeError.must(where, what, "have one structure whichever way is taken", forms)
         # A variable without arrays, such as the status of an optimizer, is refused where it is read, if it is at all.
         if one.size or two.size or not what.isidentifier():
-            raise error
-        tree = jax.tree.structure(CommonPart([], str(error)))
-    return tree
+            raise error from None
+        return jax.tree.structure(CommonPart(tuple, {}, str(error))), []
 
 
 def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tuple[Value, Sequence[Any]]) -> Merged:
@@ -254,17 +302,20 @@ def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tup
         SporaxTypeError: the two cannot be joined.
     """
     (one, one_arrays), (two, two_arrays) = first, second
-    tree = _common_tree(what, where, first, second)
+    tree, pairs = _common(what, where, first, second)
     leaves: list[Any] = []
     sources: list[tuple[Any, Any]] = []
-    left, right = iter(enumerate(one_arrays)), iter(enumerate(two_arrays))
-    for a, b in zip(one.leaves[: tree.num_leaves], two.leaves[: tree.num_leaves], strict=True):
-        here = next(left) if a is ARRAY else (None, None)
-        there = next(right) if b is ARRAY else (None, None)
+    left, right = one.offsets(), two.offsets()
+    for number, other in pairs:
+        a, b = one.leaves[number], two.leaves[other]
+        here = (left[number], one_arrays[left[number]]) if a is ARRAY else (None, None)
+        there = (right[other], two_arrays[right[other]]) if b is ARRAY else (None, None)
         if a is not ARRAY and b is not ARRAY and same(a, b):
             leaves.append(a)
             continue
-        joined = (_source(a, here, there[1]), _source(b, there, here[1]))
+        # Two numbers become what Python's arithmetic makes of both.
+        likes = [as_array(leaf) if is_number(leaf) else place[1] for leaf, place in ((b, there), (a, here))]
+        joined = (_source(a, here, likes[0]), _source(b, there, likes[1]))
         kinds = [
             arrays[value] if isinstance(value, int) else value
             for value, arrays in zip(joined, (one_arrays, two_arrays), strict=True)

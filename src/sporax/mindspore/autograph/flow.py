@@ -11,7 +11,7 @@ import copy
 import operator
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -23,7 +23,8 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore.autograph._branches import BREAK_OUT, GO_ON, RAISED, RETURN, Outcome, as_flag, branch, trace
 from sporax.mindspore.autograph._loops import loop
-from sporax.mindspore.autograph._values import Scope, take_over
+from sporax.mindspore.autograph._meeting import CommonPart
+from sporax.mindspore.autograph._values import Scope, contents, is_number, restore, take_apart
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 from sporax.runtime.state import frames, trace_constants
 
@@ -86,8 +87,8 @@ def _decided(test: Any, body: Body, orelse: Body, state: tuple[Any, ...], in_rou
     # The usual case: nothing depends on a tensor, and the branch runs as Python.
     if not unknown(test):
         return (body if test else orelse)()
-    scope = Scope((body, orelse), *state[:4])
-    return branch(test, body, orelse, scope, _where("if", body, state[4]), in_round)
+    scope = Scope((body, orelse), *state[:3])
+    return branch(test, body, orelse, scope, _where("if", body, state[3]), in_round)
 
 
 def while_(test: Body, body: Body, *start: Any) -> Outcome | None:
@@ -96,27 +97,44 @@ def while_(test: Body, body: Body, *start: Any) -> Outcome | None:
     # Rounds are written out as long as the test is known, as tracing Python does.
     for rounds in count():
         goes_on = test()
-        scope = Scope((test, body), *start[:4]) if compiling else None
+        scope = Scope((test, body), *start[:3]) if compiling else None
         # After many rounds a loop in the program is the smaller one.
         if scope is not None and (unknown(goes_on) or (rounds >= _LONG and isinstance(goes_on, Tensor))):
-            return _traced_while(test, body, scope, start[4])
+            return _traced_while(test, body, scope, start[3])
         if not goes_on:
             break
         begin = {} if scope is None else scope.values()
-        copies = {} if scope is None else scope.copies(begin)
+        before = {key: contents(value) for key, value in begin.items()}
+        forms = {} if scope is None else _forms(scope)
         # A frame, so that a round that turns out to be undecided leaves no trace.
         with frames.Frame() as frame:
             outcome: Outcome | None = body()
         if scope is not None and outcome is not None and not isinstance(outcome.code, int):
-            # Whether this round was the last depends on values: undone, and traced as a loop.
-            for key in scope.mutable & begin.keys():
-                take_over(begin[key], copies[key])
+            # Whether this round was the last depends on values.
+            if _forms(scope) != forms:
+                # The first round gives variables their form, and elements that are there in any case.
+                frames.commit(frame.updates())
+                rest = partial(_traced_while, test, body, scope, start[3])
+                return _rest(outcome, rest, scope, _where("while", body, start[3]))
+            # It is undone, and traced as a loop.
+            restore(before)
             scope.put(begin)
-            return _traced_while(test, body, scope, start[4])
+            return _traced_while(test, body, scope, start[3])
         frames.commit(frame.updates())
         if outcome is not None:
             return outcome
     return None
+
+
+def _forms(scope: Scope) -> dict[Any, Any]:
+    """What a loop of the program keeps of its variables."""
+    forms = {}
+    for key, value in scope.values().items():
+        if scope.is_needed(key):
+            structure, arrays = take_apart(value)
+            numbers = [*map(is_number, structure.leaves)]
+            forms[key] = structure.tree, numbers, [(array.shape, array.dtype) for array in arrays]
+    return forms
 
 
 def _traced_while(test: Body, body: Body, scope: Scope, line: int) -> Outcome | None:
@@ -157,14 +175,16 @@ def for_(items: Any, body: Body, *start: Any) -> Outcome | None:
             continue
         if isinstance(outcome.code, int):
             return outcome
+        others = list(remaining)
         # All that follows runs under the condition that the loop has not ended.
-        return _rest(outcome, list(remaining), body, start)
+        rest = partial(for_, others, body, *start)
+        return _rest(outcome, rest, Scope((body,), *start[:3]), _where("for", body, start[3])) if others else outcome
     return None
 
 
 def _jumps_unknown(items: range, body: Body, state: Any) -> bool:
     """Whether it depends on values how the first round ends."""
-    scope = Scope((body,), *state[:4])
+    scope = Scope((body,), *state[:3])
     begin = scope.values()
     try:
         record = trace(lambda: body(items[0]), scope, lambda: begin, in_round=True)
@@ -173,31 +193,23 @@ def _jumps_unknown(items: range, body: Body, state: Any) -> bool:
     return record.code_array is not None
 
 
-def _rest(outcome: Outcome, items: list[Any], body: Body, state: Any) -> Outcome:
+def _rest(outcome: Outcome, following: Body, scope: Scope, where: str) -> Outcome:
     """How a loop ends of which one round may have been the last."""
-    if not items:
-        return outcome
-    scope = Scope((body,), *state[:4])
-    result: Outcome | None = branch(
-        wrap(outcome.code == GO_ON),
-        lambda: for_(items, body, *state),
-        lambda: outcome,
-        scope,
-        _where("for", body, state[4]),
-        in_round=True,
-    )
+    ended = replace(outcome, codes=outcome.codes - {GO_ON})
+    goes_on = wrap(outcome.code == GO_ON)
+    result: Outcome | None = branch(goes_on, following, lambda: ended, scope, where, in_round=True)
     # The loop may end either way, so the code says that it goes on.
     return Outcome(GO_ON) if result is None else result
 
 
 def _counted(items: TensorRange, body: Body, state: Any) -> Outcome | None:
-    scope = Scope((body,), *state[:4])
+    scope = Scope((body,), *state[:3])
     first, stop = _integer(items.start), _integer(items.stop)
     return loop(
         lambda index: wrap(index.array < stop if items.step > 0 else index.array > stop),
         body,
         scope,
-        _where("for", body, state[4]),
+        _where("for", body, state[3]),
         index=jnp.asarray(first),
         step=items.step,
     )
@@ -229,8 +241,8 @@ def _followed(outcome: Outcome | None, following: Body, state: tuple[Any, ...], 
     returned = Outcome(RETURN, outcome.value) if in_round else outcome.value
     if isinstance(outcome.code, int):
         return returned
-    scope = Scope((following,), *state[:4])
-    where = _where("return", following, state[4])
+    scope = Scope((following,), *state[:3])
+    where = _where("return", following, state[3])
     return branch(wrap(outcome.code == RETURN), lambda: returned, following, scope, where, in_round)
 
 
@@ -256,7 +268,7 @@ def raised(error: Any) -> Any:
 
 
 def _pure(function: Callable[[], Any]) -> Scope:
-    return Scope((function,), (), (), (), ())
+    return Scope((function,), (), (), ())
 
 
 def and_(*operands: Callable[[], Any]) -> Any:
@@ -367,6 +379,25 @@ def item(container: Any, index: Any) -> Any:
     return wrap(jnp.stack([element.array for element in elements])[jnp.where(place < 0, place + len(elements), place)])
 
 
+def joined(is_list: bool, *parts: Any) -> Any:
+    """``[*a, b, *c]`` or ``(*a, b, *c)`` of `parts` a, [b], c."""
+    items: Any = []
+    for part in parts:
+        items = items + (part if type(part) is CommonPart else list(part))
+    return items if is_list or type(items) is CommonPart else tuple(items)
+
+
+def unpacked(value: Any, before: int, after: int) -> list[Any]:
+    """What ``a, b, *rest, z = value`` assigns, with so many names before and after the list."""
+    if type(value) is CommonPart:
+        return value.split(before, after)
+    items = list(value)
+    rest = len(items) - after
+    if rest < before:
+        raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
+    return [*items[:before], items[before:rest], *items[rest:]]
+
+
 def _one_of(functions: tuple[Callable[..., Any], ...], index: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Calls the function of a number; numbers beyond the last count as the last."""
     *others, call = (partial(function, *args, **kwargs) for function in functions)
@@ -397,6 +428,17 @@ def largest(function: Any, *args: Any, **kwargs: Any) -> Any:
         pair = (item, result) if function is max else (result, item)
         result = choose(pair[0] > pair[1], partial(_same, item), partial(_same, result), 0)
     return result
+
+
+def truth(function: Any, *args: Any) -> Any:
+    """``any`` and ``all``, of tensors too."""
+    if function not in (any, all) or len(args) != 1:
+        return function(*args)
+    items = list(args[0])
+    if not any(map(unknown, items)):
+        return function(items)
+    flags = jnp.stack([as_flag(item, function.__name__) for item in items])
+    return wrap(flags.any() if function is any else flags.all())
 
 
 class Text:
@@ -469,6 +511,6 @@ def _filled(value: Any, values: tuple[Any, ...]) -> Any:
 
 
 __all__: Iterable[str] = """
-    BREAK CONTINUE after and_ assert_ choose for_ if_ if_jump in_ item largest not_ not_in number or_ print_ raised range_
-    returned round_after text while_
+    BREAK CONTINUE after and_ assert_ choose for_ if_ if_jump in_ item joined largest not_ not_in number or_ print_ raised range_
+    returned round_after text truth unpacked while_
 """.split()

@@ -114,7 +114,7 @@ def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _READ_AS_TUPLE = (map, zip, enumerate, range)
-_READ_AS_LIST = (filter, types.GeneratorType)
+READ_AS_LIST: list[type] = [filter, types.GeneratorType]
 
 
 def _result(value: Any) -> Any:
@@ -122,7 +122,7 @@ def _result(value: Any) -> Any:
     kind = type(value)
     if kind is tuple or kind in _READ_AS_TUPLE:
         return tuple(map(_result, value))
-    if kind is list or kind in _READ_AS_LIST:
+    if kind is list or kind in READ_AS_LIST:
         return list(map(_result, value))
     if kind is dict:
         return {key: _result(entry) for key, entry in value.items()}

@@ -136,7 +136,7 @@ class Frame:
     writes: int = 0
     assigned: dict[tuple[int, str], tuple[object, object]] = field(default_factory=dict)
     effects: tuple[tuple[object, str, object], ...] = ()
-    copies: dict[int, list[tuple[Any, Any]]] = field(default_factory=dict)
+    copies: dict[ByIdentity, list[tuple[Any, Any]]] = field(default_factory=dict)
 
     def __enter__(self) -> Frame:
         self.parent = SESSION.tracing.frame
@@ -149,7 +149,9 @@ class Frame:
         # Also after an exception: a trace that fails must not leave its frame behind.
         SESSION.tracing.frame = self.parent
         # A program may be traced more than once; what it assigns is assigned when it runs.
-        self.effects = tuple((owner, name, getattr(owner, name)) for (_, name), (owner, _) in self.assigned.items())
+        # What holds traced arrays means nothing after the trace.
+        after = [(owner, name, getattr(owner, name)) for (_, name), (owner, _) in self.assigned.items()]
+        self.effects = tuple(entry for entry in after if not any(map(_is_traced, jax.tree.leaves(entry[2]))))
         for (_, name), (owner, before) in self.assigned.items():
             setattr(owner, name, before)
         for value, before in itertools.chain(*self.copies.values()):
@@ -183,6 +185,10 @@ class Frame:
     def updates(self) -> dict[Any, jax.Array]:
         """What was written, with the last value of each."""
         return {variable: self.values[variable] for variable in self.written}
+
+
+def _is_traced(leaf: object) -> bool:
+    return isinstance(leaf, jax.core.Tracer)
 
 
 class DiscoveryFrame(Frame):
@@ -316,9 +322,19 @@ def depend_on_cell(cell: Guard) -> None:
     """Note that the running trace depends on `cell`, whose lists, dicts and sets are what they were after it."""
     depend_on(cell)
     program = _program_frame()
-    if program is not None and id(cell) not in program.copies:
-        values = [value for name, value in vars(cell).items() if type(value) in _COPIES and name[0] != "_"]
-        program.copies[id(cell)] = [(value, value.copy()) for value in values]
+    if program is not None and (key := ByIdentity(cell)) not in program.copies:
+        program.copies[key] = [(value, value.copy()) for value in _containers_of(cell).values()]
+
+
+def _containers_of(cell: object) -> dict[str, Any]:
+    return {name: value for name, value in vars(cell).items() if type(value) in _COPIES and name[0] != "_"}
+
+
+def containers() -> list[tuple[Any, str]]:
+    """Where the Cells that the running trace depends on have lists, dicts and sets: Cells and names of attributes."""
+    program = _program_frame()
+    cells = [] if program is None else [key.value for key in program.copies]
+    return [(cell, name) for cell in cells for name in _containers_of(cell)]
 
 
 def note_check() -> None:
