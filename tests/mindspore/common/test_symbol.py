@@ -96,3 +96,48 @@ def test_an_input_may_have_any_number_of_dimensions(arguments):
         np.testing.assert_array_equal(net(Tensor(-np.ones(shape, np.float32))).asnumpy(), np.zeros(shape))
     with pytest.raises(TypeError, match="NoneType"):
         Tensor(shape=None)
+
+
+X = np.ones((16, 2), np.float32)
+PAIR = Symbol(unique=True)
+#: Shapes that inputs are described by, inputs that are refused, and what the message says.
+REFUSED = {
+    "divisor": ([[Symbol(divisor=8), 2]], [X[:9]], r"input 0 must be Float32\[Symbol\(.*divisor=8.*\), 2\].*got Float32\[9, 2\]"),
+    "remainder": ([[Symbol(divisor=8, remainder=1), 2]], [X], "remainder=1"),
+    "max": ([[Symbol(max=4), 2]], [X], "max=4"),
+    "min": ([[Symbol(min=20), 2]], [X], "min=20"),
+    "unique": ([[PAIR, 2], [PAIR, 2]], [X, X[:3]], "input 1 must be .*unique=True"),
+    "dimension": ([[None, 3]], [X], r"must be Float32\[None, 3\] by 'set_inputs', but got Float32\[16, 2\]"),
+    "rank": ([[None, 2]], [X[0]], "but got Float32"),
+    "size": ([[8, 2]], [X], "but got Float32"),
+    "number": ([[None, 2], None], [X], "names 2 tensors, but the call has 1"),
+}  # fmt: skip
+
+
+def summed(*shapes, inputs):
+    net = Net(None, lambda net, *inputs: sum(value.sum() for value in inputs))
+    described = [Tensor(shape=shape, dtype=ms.float32) for shape in shapes]
+    net.set_inputs(*described)
+    return float(net(*map(Tensor, inputs)))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_inputs_of_other_shapes_than_set_are_refused(name):
+    shapes, inputs, message = REFUSED[name]
+    context.reset_auto_parallel_context()
+    with pytest.raises(ValueError, match=message):
+        summed(*shapes, inputs=inputs)
+
+
+def test_inputs_of_the_shapes_that_are_set():
+    context.reset_auto_parallel_context()
+    assert summed([Symbol(divisor=8), 2], None, inputs=[X, X[0]]) == 34
+    assert summed([PAIR, 2], [PAIR, None], inputs=[X, X]) == 64
+    assert summed([Symbol(), 2], [Symbol(), 2], inputs=[X, X[:3]]) == 38
+    with pytest.raises(TypeError, match=r"input 0 must be Float32\[None, 2\] by 'set_inputs', but got Int32\[16, 2\]"):
+        summed([None, 2], inputs=[X.astype(np.int32)])
+    signature = Tensor(shape=[Symbol(divisor=8), 2], dtype=ms.float32)
+    double = ms.jit(lambda x: x * 2, input_signature=signature)
+    assert double(Tensor(X)).shape == (16, 2)
+    with pytest.raises(ValueError, match=r"divisor=8.* by 'input_signature', but got Float32\[9, 2\]"):
+        double(Tensor(X[:9]))

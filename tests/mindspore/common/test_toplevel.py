@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError
+from sporax.base.errors import SporaxTypeError
 from sporax.mindspore import Tensor, ops
 
 
@@ -35,8 +35,14 @@ def test_what_cannot_be_mutable():
         ms.mutable((1, "a"))
     with pytest.raises(SporaxTypeError, match="'dynamic_len' must be a bool"):
         ms.mutable((1,), 1)
-    with pytest.raises(SporaxNotImplementedError, match="'dynamic_len' must be False"):
-        ms.mutable((1,), True)
+    with pytest.raises(SporaxTypeError, match="must be a tuple or list if 'dynamic_len' is True, but got int"):
+        ms.mutable(1, True)
+
+
+def test_a_list_whose_length_may_change():
+    last = ms.jit(lambda items: items[0] + items[-1])
+    assert [float(last(ms.mutable([Tensor(1.0), *rest], True))) for rest in ([], [Tensor(2.0)])] == [2, 3]
+    assert ms.jit(len)(ms.mutable((1, 2, 3), dynamic_len=True)) == 3
 
 
 def test_the_old_name_of_jit():

@@ -67,14 +67,14 @@ def mutable(input_data: Any, dynamic_len: bool = False) -> Any:
 
     Args:
         input_data: a number, a Tensor, or tuples, lists and dicts of these.
-        dynamic_len: the length of a tuple or list may change as well: not here, since shapes are fixed in a compiled step.
+        dynamic_len: the length of a tuple or list may change as well; each length has a program of its own.
 
     Raises:
-        SporaxTypeError: something else in it, or `dynamic_len` is not a bool.
-        SporaxNotImplementedError: `dynamic_len` is True.
+        SporaxTypeError: something else in it, `dynamic_len` is not a bool, or is True for what has no length.
     """
     For("mutable").typed("dynamic_len", dynamic_len, "a bool", bool)
-    SporaxNotImplementedError.raise_if(dynamic_len, "mutable", "dynamic_len", "be False", "True")
+    if dynamic_len:
+        For("mutable").typed("input_data", input_data, "a tuple or list if 'dynamic_len' is True", tuple | list)
     if isinstance(input_data, tuple | list):
         return type(input_data)(mutable(item) for item in input_data)
     if isinstance(input_data, dict):

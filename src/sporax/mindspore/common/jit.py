@@ -20,6 +20,7 @@ from sporax.mindspore import context
 from sporax.mindspore.common import _postponed as postponed
 from sporax.mindspore.common._assigned_globals import AssignedGlobals
 from sporax.mindspore.common.parameter import Parameter
+from sporax.mindspore.common.symbol import check_described
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime import program as programs, world
 from sporax.runtime.session import SESSION
@@ -62,22 +63,7 @@ class Compiled:
     def _check_signature(self, args: tuple[Any, ...]) -> None:
         # Arguments that are no Tensors are not declared.
         tensors = [arg for arg in args if isinstance(arg, Tensor)]
-        expected = self._signature or []
-        if len(tensors) != len(expected):
-            raise SporaxValueError(
-                f"For '{self.program.name}', 'input_signature' names {len(expected)} tensors, but the call has {len(tensors)}."
-            )
-        for index, (tensor, declared) in enumerate(zip(tensors, expected, strict=True)):
-            fits = tensor.ndim == declared.ndim and all(
-                # None and -1 both stand for any size.
-                size in (None, -1, actual)
-                for size, actual in zip(declared.shape, tensor.shape, strict=True)
-            )
-            if not fits or tensor.dtype != declared.dtype:
-                raise SporaxValueError(
-                    f"For '{self.program.name}', input {index} must be {declared.dtype}{list(declared.shape)} by "
-                    f"'input_signature', but got {tensor.dtype}{list(tensor.shape)}."
-                )
+        check_described(self.program.name, "input_signature", self._signature or [], tensors)
 
 
 _handlers: list[Callable[[UnboundLocalError], None]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any, TypeAlias
 
 from sporax.base.errors import For, SporaxValueError
@@ -17,7 +18,7 @@ _MOST_ELEMENTS = 1 << 24  # of a Tensor that stands for its shape alone; larger 
 class Symbol:
     """A dynamic dimension of a Tensor that describes an input (`Cell.set_inputs`). Same as MindSpore.
 
-    Programs are compiled for each shape they meet, so a Symbol restricts nothing at run time; it is checked when it is made.
+    Programs are compiled for each shape they meet; a call whose sizes do not fit is refused (`check_described`).
 
     Args:
         max, min: largest (0: none) and smallest size.
@@ -62,7 +63,8 @@ class Symbol:
         return sizes[0] if 0 < self.max < sizes[1] else sizes[1]
 
     def __repr__(self) -> str:
-        return f"Symbol(max={self.max}, min={self.min}, divisor={self.divisor}, remainder={self.remainder})"
+        limits = f"max={self.max}, min={self.min}, divisor={self.divisor}, remainder={self.remainder}"
+        return f"Symbol({limits}{', unique=True' if self.unique else ''})"
 
 
 def smallest_shape(shape: Any) -> Any:
@@ -84,6 +86,48 @@ def smallest_shape(shape: Any) -> Any:
 def has_open_sizes(shape: object) -> bool:
     """Whether `shape` has a Symbol or None."""
     return isinstance(shape, tuple | list) and any(size is None or isinstance(size, Symbol) for size in shape)
+
+
+def check_described(
+    where: str,
+    setting: str,
+    described: Sequence[Any],
+    inputs: Sequence[Any],
+    of_dtype: type[Exception] = SporaxValueError,
+) -> None:
+    """Refuse inputs that differ from the Tensors that describe them.
+
+    Args:
+        where, setting: what has which setting, for messages.
+        described: Tensors; other entries describe nothing.
+        inputs: of a call.
+        of_dtype: what is raised for another dtype.
+
+    Raises:
+        SporaxValueError: another number of inputs, or shape.
+    """
+    if len(inputs) != len(described):
+        raise SporaxValueError(
+            f"For '{where}', '{setting}' names {len(described)} tensors, but the call has {len(inputs)}."
+        )
+    sizes: dict[Symbol, int] = {}  # of unique ones
+    for index, (declared, actual) in enumerate(zip(described, inputs, strict=True)):
+        if not hasattr(declared, "shape") or not hasattr(actual, "shape"):
+            continue
+        shape = getattr(declared, "open_shape", declared.shape)
+        fits = shape is None or (len(shape) == actual.ndim and all(map(_fits, shape, actual.shape, repeat(sizes))))
+        if not fits or actual.dtype != declared.dtype:
+            wanted = " of any shape" if shape is None else list(shape)
+            raise (of_dtype if fits else SporaxValueError)(
+                f"For '{where}', input {index} must be {declared.dtype}{wanted} by '{setting}', but got "
+                f"{actual.dtype}{list(actual.shape)}."
+            )
+
+
+def _fits(entry: object, size: int, sizes: dict[Symbol, int]) -> bool:
+    if isinstance(entry, Symbol):
+        return entry.fits(size) and (not entry.unique or sizes.setdefault(entry, size) == size)
+    return entry in (None, -1, size)
 
 
 def with_sizes_that_fit(compile_for: Callable[[Shapes], None], arguments: Sequence[Any]) -> None:
@@ -122,5 +166,4 @@ def _other_shapes(arguments: Sequence[Any]) -> Iterator[Shapes]:
 
 
 def _sized(entry: object, size: int, least: int) -> int:
-    fits = entry.fits(size) if isinstance(entry, Symbol) else entry is None
-    return size if fits else least
+    return size if not isinstance(entry, int) and _fits(entry, size, {}) else least

@@ -88,8 +88,8 @@ class Tensor:
             self._init_lazily(input_data, dtype, shape, init)
         elif input_data is None and dtype is not None:  # without a shape: of any number of dimensions
             self.raw = jnp.zeros(_as_shape(smallest_shape(() if shape is None else shape)), dtype.np_dtype)
-            if has_open_sizes(shape):
-                self.open_shape = tuple(shape)
+            if shape is None or has_open_sizes(shape):
+                self.open_shape = None if shape is None else tuple(shape)
         else:
             array = to_array(input_data, dtype)
             # A Tensor made from another is a copy; a Parameter's buffer, moreover, is given away at the next step.

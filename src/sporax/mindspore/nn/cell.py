@@ -33,7 +33,7 @@ from sporax.mindspore.common.one_forward import run_once
 from sporax.mindspore.common.own_gradient import own_gradient
 from sporax.mindspore.common.recompute import offloading, run_recomputed
 from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
-from sporax.mindspore.common.symbol import with_sizes_that_fit
+from sporax.mindspore.common.symbol import check_described, with_sizes_that_fit
 from sporax.mindspore.context._strategy_files.layouts import layouts_of_stage
 from sporax.mindspore.nn import _deferred_settings
 from sporax.mindspore.nn._flags import CellFlags, CellHooks, run_hooked
@@ -127,6 +127,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         # Inside another program the Cell becomes part of that one.
         if frames.current_frame() is None:
             # A Cell with a strategy is compiled in PYNATIVE_MODE, too: eager operators cannot be sharded.
+            if "_dynamic_inputs" in self.__dict__ and context.graph_mode():
+                self._check_inputs(args, kwargs)
             if context.graph_mode() or ("shard" in self._marks and context.shards_compiled_steps()):
                 return run_program(self.program, args, kwargs)
             # A whole training step is planned as one, whatever the mode.
@@ -473,14 +475,23 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         return self
 
     def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
-        """Name the inputs' dynamic shapes; others than Tensors are constants. Programs are compiled per shape: this is only kept.
+        """Name the inputs' dynamic shapes; others than Tensors are constants. Programs are compiled for each shape that fits.
 
         Raises:
             SporaxValueError: inputs both by position and by name.
         """
         if inputs and kwargs:
             raise SporaxValueError.must("Cell.set_inputs", "inputs", "be set by position or by name", (inputs, kwargs))
-        object.__setattr__(self, "_dynamic_inputs", inputs or kwargs or None)
+        self.__dict__.pop("_dynamic_inputs", None)
+        if inputs or kwargs:
+            object.__setattr__(self, "_dynamic_inputs", inputs or kwargs)
+
+    def _check_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        described = self.get_inputs()
+        if isinstance(described, dict):
+            bound = inspect.signature(self.construct).bind(*args, **kwargs).arguments
+            described, args, kwargs = (*described.values(),), tuple(map(bound.get, described)), {}
+        check_described(type(self).__name__, "set_inputs", described, (*args, *kwargs.values()), SporaxTypeError)
 
     def get_inputs(self) -> Any:
         """What `set_inputs` was given: a tuple, or a dict for inputs by name; None before."""
