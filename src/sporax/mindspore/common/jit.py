@@ -23,6 +23,7 @@ from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.symbol import check_described
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime import program as programs, world
+from sporax.runtime.ranks import initial_broadcast
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
@@ -86,6 +87,8 @@ def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         context.enter_step()
         if frames.compiling():
+            if context.starts_from_first_rank():  # its first loss, too
+                initial_broadcast.request(())
             try:
                 return assigned.run(lambda: _result(function(*args, **kwargs)))
             except UnboundLocalError as error:

@@ -108,11 +108,12 @@ for mode, ways in WAYS.items():
             everywhere = ops.AllGather()(Tensor(np.atleast_1d(actual[name])[None])).asnumpy()
             np.testing.assert_array_equal(everywhere[0], everywhere[-1], err_msg=where)
 
-# What runs operator by operator before anything trains: the first loss, as loops with GradOperation read it.
-ms.reset_auto_parallel_context()
-ms.set_context(mode=ms.PYNATIVE_MODE)
-ms.set_auto_parallel_context(parallel_mode="data_parallel", parameter_broadcast=True)
-net = nn.Dense(3, 1, weight_init=24.0 * (1 + 10 * RANK), bias_init="zeros")
-losses = ops.AllGather()(net(Tensor(np.ones((1, 3), np.float32)))).asnumpy()
-np.testing.assert_array_equal(losses, np.full((SIZE, 1), 72.0))
+# What runs before anything trains: the first loss, as loops with GradOperation read it.
+for mode, way in ((ms.PYNATIVE_MODE, lambda net: net), (ms.GRAPH_MODE, lambda net: net), (ms.GRAPH_MODE, ms.jit)):
+    ms.reset_auto_parallel_context()
+    ms.set_context(mode=mode)
+    ms.set_auto_parallel_context(parallel_mode="data_parallel", parameter_broadcast=True)
+    net = nn.Dense(3, 1, weight_init=24.0 * (1 + 10 * RANK), bias_init="zeros")
+    losses = ops.AllGather()(way(net)(Tensor(np.ones((1, 3), np.float32)))).asnumpy()
+    np.testing.assert_array_equal(losses, np.full((SIZE, 1), 72.0), err_msg=f"{mode} {way}")
 print("all is well", flush=True)
