@@ -50,6 +50,9 @@ PLACES = {
         "parallel.nn",
         "runtime",
         "numpy",
+        "scipy.linalg",
+        "scipy.optimize",
+        "scipy.fft",
         "log",
     )
 }

@@ -18,7 +18,7 @@ module_paths.install()
 _SUBMODULES = frozenset(
     """
     amp boost common communication context dataset device_context experimental graph hal log mindrecord mint nn numpy ops
-    parallel profiler runtime train version
+    parallel profiler runtime scipy train version
     """.split()
 )
 _INTERNAL_SUBMODULES = frozenset(["_c_expression", "_checkparam", "_extends"])

@@ -40,6 +40,10 @@ MODULES = (
     "parallel.auto_parallel",
     "parallel.nn",
     "runtime",
+    "scipy",
+    "scipy.fft",
+    "scipy.linalg",
+    "scipy.optimize",
     "train",
 )
 #: Classes whose public attributes are listed.

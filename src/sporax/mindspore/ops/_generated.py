@@ -173,12 +173,12 @@ def _trace_v2(input: Array, offset: int = 0, axis1: int = 1, axis2: int = 0, dty
     return jnp.trace(input, offset, axis1, axis2, dtype.np_dtype if dtype else jnp.int64 if exact else None)
 
 
-def _batches(call: Call, shapes: Shapes) -> Dims:
+def batches_of_matrices(call: Call, shapes: Shapes) -> Dims:
     """Matrices and what they are applied to are whole, their batches are sharded equally."""
     return Dims(tuple(numbered(len(shape), range(len(shapes[0]) - 2, len(shape))) for shape in shapes))
 
 
-@operator("SolveTriangular()", function="", classes=GENERATED, dims=_batches)
+@operator("SolveTriangular()", function="", classes=GENERATED, dims=batches_of_matrices)
 def _solve_triangular(a: Array, b: Array, trans: int = 0, lower: bool = False, unit_diagonal: bool = False) -> Array:
     """x of ``a x = b``, or with the transpose (`trans` 1) or adjoint (2) of `a`, of which one triangle is read."""
     check.one_of("SolveTriangular", trans, (0, 1, 2), "trans")
