@@ -205,7 +205,7 @@ class AdaFactor(DeclaredOptimizer):
     decay_rate: float = number(
         "the second moment's decay at step t is ``1 - t ** -decay_rate``.", default=0.8, low=0.0, high=1.0, ends="()"
     )
-    beta1: Any = setting(
+    beta1: float | None = setting(
         optional(partial(argument.within, low=0.0, high=1.0, ends="[)"), 0.0),
         "decay of the first moment; None or 0 for none.",
         default=0.9,
@@ -290,7 +290,8 @@ class AdaFactor(DeclaredOptimizer):
         # Limits the root mean square of the update, not of the gradient.
         update = update / jnp.maximum(1.0, _root_mean_square(update) / self.clip_threshold) * rate
         if first:
-            first = [self.beta1 * first[0] + (1.0 - self.beta1) * update]
+            beta1 = self.beta1 or 0.0
+            first = [beta1 * first[0] + (1.0 - beta1) * update]
             update = first[0]
         if not is_zero(at.decay):
             # Decoupled: multiplied by the rate, not by the gradient.
