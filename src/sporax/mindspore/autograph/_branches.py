@@ -240,10 +240,7 @@ def _checked(flag: object, one: Trace, two: Trace, scope: Scope, begin: dict[Any
     set_values(scope, begin, values, way.in_place)
     frames.commit({variable: arrays[place] for variable, place in way.written.items()})
     result = None if way.result is None else _built(way.result.value, arrays[way.result.first :])
-    if not in_round:
-        return result
-    code = way.code if way.code_array is None else arrays[way.code_array]
-    return None if isinstance(code, int) and code == GO_ON else Outcome(code, result, way.codes)
+    return _ended(way.code if way.code_array is None else arrays[way.code_array], result, way.codes, in_round)
 
 
 def _built(value: Value, arrays: Sequence[Any]) -> Any:
@@ -274,12 +271,7 @@ def _joined(flag: Any, one: Trace, two: Trace, scope: Scope, begin: dict[Any, An
     gone = {}
     # What only one way changed keeps its old value in the other.
     for key in {**one.parts, **two.parts}:
-        parts = [way.parts.get(key) or _unchanged(begin, key) for way in (one, two)]
-        if isinstance(key, str):
-            parts = [
-                zeros_like(other) if way.leaves_function and isinstance(other, Part) else part
-                for way, part, other in zip((one, two), parts, reversed(parts), strict=True)
-            ]
+        parts = _parts_of(key, one, two, begin)
         # A name that one way leaves unbound must not be read afterwards; Python would say so only then.
         if any(part is UNBOUND for part in parts):
             gone[key] = UNBOUND
@@ -291,10 +283,8 @@ def _joined(flag: Any, one: Trace, two: Trace, scope: Scope, begin: dict[Any, An
     result = _join_results(one, two, join)
     start = len(outputs[0])
     written = list({**one.written, **two.written})
-    for variable in written:
-        before = frames.read(variable)
-        for side, way in enumerate((one, two)):
-            outputs[side].append(_written(way.written.get(variable), before))
+    for way, own in zip((one, two), outputs, strict=True):
+        own += [_written(way.written.get(variable), frames.read(variable)) for variable in written]
 
     def run(way: Trace, side: int) -> Callable[[], list[Any]]:
         def call() -> list[Any]:
@@ -309,11 +299,14 @@ def _joined(flag: Any, one: Trace, two: Trace, scope: Scope, begin: dict[Any, An
     live = [way.in_place for way in (one, two) if not way.leaves_function]
     set_values(scope, begin, {**values, **gone}, set.intersection(*live) if live else set())
     frames.commit(dict(zip(written, arrays[start:], strict=True)))
+    return _ended(arrays[code[0]] if isinstance(code, tuple) else code, returned, one.codes | two.codes, in_round)
+
+
+def _ended(code: Any, value: Any, codes: frozenset[int], in_round: bool) -> Any:
+    """What a joined way gives: its value, or how the round ends."""
     if not in_round:
-        return returned
-    if isinstance(code, tuple):
-        return Outcome(arrays[code[0]], returned, one.codes | two.codes)
-    return None if code == GO_ON else Outcome(code, returned)
+        return value
+    return None if isinstance(code, int) and code == GO_ON else Outcome(code, value, codes)
 
 
 _RESULT = ("return value",)
@@ -324,6 +317,15 @@ def _taken(source: tuple[Any, Any], side: int, part: Part) -> Callable[[list[Any
     return lambda arrays: (
         pick([source], side, arrays[part.first :])[0] if part.first >= 0 else pick([source], side, part.arrays)[0]
     )
+
+
+def _parts_of(key: Any, one: Trace, two: Trace, begin: dict[Any, Any]) -> list[Any]:
+    """What a variable is after either way; after one that returns no variable is read, so there it is like the other."""
+    parts = [way.parts.get(key) or _unchanged(begin, key) for way in (one, two)]
+    for side, way in enumerate((one, two)):
+        if way.leaves_function and isinstance(key, str) and parts[1 - side] is not UNBOUND:
+            parts[side] = zeros_like(parts[1 - side])
+    return parts
 
 
 def _unchanged(begin: dict[Any, Any], key: Any) -> Any:

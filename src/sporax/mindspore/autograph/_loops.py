@@ -57,7 +57,7 @@ class _State:
     """
 
     parts: dict[Any, Part]
-    numbers: set[tuple[Any, int]] = field(default_factory=set)  # leaves that were numbers
+    numbers: set[Any] = field(default_factory=set)  # variables that had numbers
     variables: list[Any] = field(default_factory=list)
     index: Any = None
     result: Part | None = None
@@ -200,28 +200,22 @@ def _grown_part(carried: _State, key: Any, after: Part, where: str) -> bool:
     except UnlikeError:
         got = f"{after.value.tree} after {before.value.tree}"
         raise SporaxTypeError.must(where, what, "keep its structure from round to round", got) from None
-    old, new = before.value.offsets(), after.value.offsets()
+    old, new = before.value.spread(before.arrays), after.value.spread(after.arrays)
     leaves: list[Any] = []
     arrays: list[Any] = []
     grown = tree != before.value.tree
-    numbers = {place for place, pair in enumerate(pairs) if (key, pair.one) in carried.numbers}
-    carried.numbers -= {(key, place) for place in range(len(before.value.leaves))}
-    carried.numbers |= {(key, place) for place in numbers}
-    for place, (one, two) in enumerate(pairs):
-        a, b = before.value.leaves[one], after.value.leaves[two]
-        was, now = before.arrays[old[one]] if a is ARRAY else None, after.arrays[new[two]] if b is ARRAY else None
+    for one, two in pairs:
+        (a, _, was), (b, _, now) = old[one], new[two]
         if a is not ARRAY and b is not ARRAY and same(a, b):
             leaves.append(a)
             continue
-        array = _grown_leaf(carried, (key, place), a, was, now)
+        array = _grown_leaf(carried, key, a, was, now)
         grown = grown or array is not was
         like = now if now is not None else as_array(b, array) if is_number(b) else None
         # XLA's loops keep types and shapes.
         if not _same_type(array, like):
-            raise SporaxTypeError(
-                f"For '{where}', '{what}' must keep its type and shape from round to round, but got {describe(b, now)} after "
-                f"{describe(a, array) if array is None else describe(ARRAY, array)}."
-            )
+            got = f"{describe(b, now)} after {describe(a if array is None else ARRAY, array)}"
+            raise SporaxTypeError.must(where, what, "keep its type and shape from round to round", got)
         leaves.append(ARRAY)
         arrays.append(array)
     carried.parts[key] = Part(Value(tree, tuple(leaves)), arrays)
@@ -232,14 +226,14 @@ def _same_type(one: Any, other: Any) -> bool:
     return one is not None and other is not None and one.shape == other.shape and one.dtype == other.dtype
 
 
-def _grown_leaf(carried: _State, position: tuple[Any, int], leaf: Any, was: Any, now: Any) -> Any:
+def _grown_leaf(carried: _State, key: Any, leaf: Any, was: Any, now: Any) -> Any:
     """The array of a leaf in the state, `was` itself unless it has to change; None for what cannot be one."""
     # A number that rounds change becomes an array.
     if leaf is not ARRAY and is_number(leaf):
-        carried.numbers.add(position)
+        carried.numbers.add(key)
         return as_array(leaf, now)
     # A Python int that becomes a float, as in ``total = 0; total += x``.
-    if leaf is ARRAY and now is not None and was.dtype != now.dtype and position in carried.numbers:
+    if leaf is ARRAY and now is not None and was.dtype != now.dtype and key in carried.numbers:
         return was.astype(now.dtype)
     return was
 
@@ -298,14 +292,9 @@ def _run(
 def _leaves(part: Part, after: Part, results: Sequence[Any]) -> list[Any]:
     """The arrays of a variable after a round, numbers among them made into arrays."""
     _, pairs = common("", "", part.value, after.value)
-    offsets, like = after.value.offsets(), iter(part.arrays)
-    leaves = []
-    for one, two in pairs:
-        b = after.value.leaves[two]
-        if part.value.leaves[one] is ARRAY:
-            was = next(like)
-            leaves.append(results[after.first + offsets[two]] if b is ARRAY else as_array(b, was))
-    return leaves
+    own, new = part.value.spread(part.arrays), after.value.spread(results[after.first : after.first + after.value.size])
+    carried = [(was, new[two]) for (leaf, _, was), (_, two) in zip(own, pairs, strict=True) if leaf is ARRAY]
+    return [as_array(leaf, was) if now is None else now for was, (leaf, _, now) in carried]
 
 
 CHECKPOINTS = 64

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
@@ -101,12 +101,12 @@ class CommonPart:
 
     Args:
         kind: what both are.
-        items: the elements that are there whichever way is taken, by number or key.
+        known: a dict of what is there whichever way is taken, or a list of the first elements.
         error: what is raised, in words.
     """
 
-    def __init__(self, kind: type, items: Mapping[Any, Any], error: str) -> None:
-        self.kind, self.items, self.error = kind, dict(items), error
+    def __init__(self, kind: type, known: Any, error: str) -> None:
+        self.kind, self.known, self.error = kind, known, error
 
     @property
     def __class__(self) -> type[Any]:
@@ -115,39 +115,38 @@ class CommonPart:
 
     def tree_flatten(self) -> tuple[list[Any], tuple[Any, ...]]:
         """The elements, and the rest."""
-        return list(self.items.values()), (self.kind, tuple(self.items), self.error)
+        items = by_key(self)
+        return [*items.values()], (self.kind, (*items,), self.error)
 
     @classmethod
     def tree_unflatten(cls, rest: tuple[Any, ...], items: Iterable[Any]) -> CommonPart:
         """From the elements and the rest."""
         kind, keys, error = rest
-        return cls(kind, dict(zip(keys, items, strict=True)), error)
-
-    def with_items(self, items: Iterable[Any]) -> CommonPart:
-        """The first elements of another list."""
-        return CommonPart(self.kind, dict(enumerate(items)), self.error)
+        return cls(kind, dict(zip(keys, items, strict=True)) if kind is dict else [*items], error)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             # Numbers from the end, and slices up to it, need the length.
             start, stop, step = index.start or 0, index.stop, index.step or 1
-            if stop is None or stop > len(self.items) or min(start, stop) < 0 or step < 0:
+            if stop is None or stop > len(self.known) or min(start, stop) < 0 or step < 0:
                 self._refuse()
-            return self.kind(self.items.values())[index]
-        return self.items[index] if index in self else self._refuse()
+            return self.kind(self.known)[index]
+        return self.known[index] if self._has(index) else self._refuse()
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if self.kind is not dict and index not in self.items:
-            self._refuse()
-        self.items[index] = value
+        # A key that is set is there from now on.
+        self.known[index if self.kind is dict or self._has(index) else self._refuse()] = value
+
+    def _has(self, index: Any) -> bool:
+        return isinstance(index, Hashable) and index in by_key(self)
 
     def __contains__(self, key: Any) -> bool:
-        # Whether another key is there depends on the way.
-        return (isinstance(key, Hashable) and key in self.items) or self._refuse()
+        # Whether another key is there depends on the way, and so does what is in the other elements.
+        return (self.kind is dict and self._has(key)) or self._refuse()
 
     def __getattr__(self, name: str) -> Any:
-        own = {dict: ("get", "update"), list: ("append", "extend", "insert"), tuple: ()}[self.kind]
-        if name in own:
+        methods = {dict: ("get", "update"), list: ("append", "extend", "insert")}.get(self.kind, ())
+        if name in methods:
             return getattr(self, f"_{name}")
         raise AttributeError(name) if name.startswith("__") else SporaxTypeError(self.error)
 
@@ -155,7 +154,7 @@ class CommonPart:
         return self[key]
 
     def _update(self, *entries: Any, **named: Any) -> None:
-        self.items.update(*entries, **named)
+        self.known.update(*entries, **named)
 
     def _append(self, item: Any) -> None:
         """An element that is somewhere behind those that can be read."""
@@ -163,28 +162,23 @@ class CommonPart:
     _extend = _append
 
     def _insert(self, index: int, item: Any) -> None:
-        items = list(self.items.values())
-        if not 0 <= index <= len(items):
-            self._refuse()
-        items.insert(index, item)
-        self.items = dict(enumerate(items))
+        self.known.insert(index if 0 <= index <= len(self.known) else self._refuse(), item)
 
     def __bool__(self) -> bool:
-        return bool(self.items) or self._refuse()
+        return bool(self.known) or self._refuse()
 
     def __add__(self, items: Any) -> CommonPart:
         """The same: further elements are behind those that can be read."""
         return self
 
     def __radd__(self, items: Any) -> CommonPart:
-        return self.with_items([*items, *self.items.values()])
+        return CommonPart(self.kind, [*items, *self.known], self.error)
 
     def split(self, before: int, after: int) -> list[Any]:
         """``a, b, *rest``: the first elements, and the others as a list."""
-        if after or before > len(self.items):
+        if after or before > len(self.known):
             self._refuse()
-        first, rest = list(self.items.values())[:before], list(self.items.values())[before:]
-        return [*first, CommonPart(list, dict(enumerate(rest)), self.error)]
+        return [*self.known[:before], CommonPart(list, self.known[before:], self.error)]
 
     def __repr__(self) -> str:
         return self.error
@@ -218,11 +212,11 @@ def common_part(where: str, what: str, one: Any, two: Any) -> Any:
         UnlikeError: they are of different kinds.
     """
     kind, other = (value.kind if type(value) is CommonPart else type(value) for value in (one, two))
-    if kind not in (list, tuple, dict) or (kind is dict) is not (other is dict):
+    if {kind, other} != {dict} and not {kind, other} <= {list, tuple}:
         if jax.tree.structure(one) != jax.tree.structure(two):
             raise UnlikeError
         return jax.tree.map(Pair, one, two)
-    first, second = _by_key(one), _by_key(two)
+    first, second = by_key(one), by_key(two)
     items = {}
     for key, item in first.items():
         try:
@@ -231,27 +225,18 @@ def common_part(where: str, what: str, one: Any, two: Any) -> Any:
             # Elements behind one that differs are not looked at; keys are independent.
             if kind is not dict:
                 break
+    known = items if kind is dict else [*items.values()]
     if type(one) is type(two) is kind and len(first) == len(items) == len(second):
-        return items if kind is dict else kind(items.values())
-    return CommonPart(kind, items, _refusal(where, what, kind, list(items)))
-
-
-def _by_key(value: Any) -> dict[Any, Any]:
-    if type(value) is CommonPart:
-        return value.items
-    if type(value) not in (list, tuple, dict):
-        raise UnlikeError
-    return value if type(value) is dict else dict(enumerate(value))
-
-
-def _refusal(where: str, what: str, kind: type, keys: list[Any]) -> str:
-    if kind is dict:
-        known = f"keys {keys}" if keys else "part without keys"
-        return (
-            f"For '{where}', '{what}' has different keys depending on the way that is taken, so only its {known} can be read; "
-            "give it the same keys, for example with zeros."
-        )
-    return (
-        f"For '{where}', '{what}' has different lengths depending on the way that is taken, so only its first {len(keys)} "
-        "elements can be read; give it one length, for example by elements of zeros."
+        return kind(known)
+    differs, part = ("keys", f"keys {[*items]}") if kind is dict else ("lengths", f"first {len(items)} elements")
+    error = (
+        f"For '{where}', '{what}' has different {differs} depending on the way that is taken, so only its {part} "
+        f"can be read; give it the same {differs}, for example by elements of zeros."
     )
+    return CommonPart(kind, known, error)
+
+
+def by_key(value: Any) -> dict[Any, Any]:
+    """The elements of a container, by key or number."""
+    items = value.known if type(value) is CommonPart else value
+    return items if type(items) is dict else dict(enumerate(items))

@@ -155,24 +155,27 @@ class _WithoutElse(ast.NodeTransformer):
         if not loop or not node.orelse:
             return node
         orelse, node.orelse = node.orelse, []
-        node.body = _marked_breaks(node.body, name)
+        node.body = [new for statement in node.body for new in _MarkedBreaks(name).all_of(statement)]
         started = _placed(ast.Assign([_store(name)], ast.Constant(True)), node)
         return [started, node, _placed(ast.If(_load(name), orelse, []), node)]
 
 
-def _marked_breaks(statements: list[ast.stmt], name: str) -> list[ast.stmt]:
-    """The statements of a loop, which set `name` to False before they break out of it."""
-    result = []
-    for node in statements:
+class _MarkedBreaks(ast.NodeTransformer):
+    """Sets a variable to False before each `break` of a loop."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def all_of(self, node: ast.stmt) -> list[ast.stmt]:
+        """The statements in place of one."""
+        new = self.visit(node)
+        return new if isinstance(new, list) else [new]
+
+    def visit(self, node: ast.AST) -> Any:
+        """The statements in place of one; loops inside have breaks of their own."""
         if isinstance(node, ast.Break):
-            result.append(_placed(ast.Assign([_store(name)], ast.Constant(False)), node))
-        if not isinstance(node, (ast.For, ast.While, *SCOPES)):
-            for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
-                for field in ("body", "orelse", "finalbody"):
-                    if isinstance(getattr(part, field, None), list):
-                        setattr(part, field, _marked_breaks(getattr(part, field), name))
-        result.append(node)
-    return result
+            return [_placed(ast.Assign([_store(self.name)], ast.Constant(False)), node), node]
+        return node if isinstance(node, (ast.For, ast.While, *SCOPES)) else self.generic_visit(node)
 
 
 class _Expressions(ast.NodeTransformer):

@@ -140,7 +140,7 @@ def contents(value: Any) -> Contents:
     if type(value) is Tensor:
         return [(value, value.array)]
     if type(value) is CommonPart:
-        return contents(value.items)
+        return contents(value.known)
     if type(value) not in (list, tuple, dict, set):
         return []
     inner = value.values() if type(value) is dict else value
@@ -198,9 +198,10 @@ class Value:
         """Number of arrays."""
         return sum(leaf is ARRAY for leaf in self.leaves)
 
-    def offsets(self) -> list[int]:
-        """By leaf, the number of arrays before it."""
-        return [sum(leaf is ARRAY for leaf in self.leaves[:number]) for number in range(len(self.leaves))]
+    def spread(self, arrays: Sequence[Any]) -> list[tuple[Any, int | None, Any]]:
+        """By leaf: the leaf, and the number of its array among `arrays` and the array, where it is one."""
+        numbered = iter(enumerate(arrays))
+        return [(leaf, *(next(numbered) if leaf is ARRAY else (None, None))) for leaf in self.leaves]
 
     def build(self, arrays: Iterable[Any]) -> Any:
         """The value with these arrays in it."""
@@ -284,7 +285,7 @@ def _common(what: str, where: str, first: tuple[Value, Sequence[Any]], second: t
         # A variable without arrays, such as the status of an optimizer, is refused where it is read, if it is at all.
         if one.size or two.size or not what.isidentifier():
             raise error from None
-        return jax.tree.structure(CommonPart(tuple, {}, str(error))), []
+        return jax.tree.structure(CommonPart(tuple, [], str(error))), []
 
 
 def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tuple[Value, Sequence[Any]]) -> Merged:
@@ -305,11 +306,9 @@ def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tup
     tree, pairs = _common(what, where, first, second)
     leaves: list[Any] = []
     sources: list[tuple[Any, Any]] = []
-    left, right = one.offsets(), two.offsets()
+    left, right = one.spread(one_arrays), two.spread(two_arrays)
     for number, other in pairs:
-        a, b = one.leaves[number], two.leaves[other]
-        here = (left[number], one_arrays[left[number]]) if a is ARRAY else (None, None)
-        there = (right[other], two_arrays[right[other]]) if b is ARRAY else (None, None)
+        (a, *here), (b, *there) = left[number], right[other]
         if a is not ARRAY and b is not ARRAY and same(a, b):
             leaves.append(a)
             continue
@@ -331,7 +330,7 @@ def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tup
     return Value(tree, tuple(leaves)), sources
 
 
-def _source(leaf: Any, own: tuple[Any, Any], other: Any) -> Any:
+def _source(leaf: Any, own: Sequence[Any], other: Any) -> Any:
     """Where an array comes from: its position, or a constant; None where there can be none."""
     if leaf is ARRAY:
         return own[0]
@@ -345,8 +344,7 @@ def _source(leaf: Any, own: tuple[Any, Any], other: Any) -> Any:
 
 
 def _form(value: Value, arrays: Sequence[Any]) -> str:
-    remaining = iter(arrays)
-    leaves = [describe(leaf, next(remaining) if leaf is ARRAY else None) for leaf in value.leaves]
+    leaves = [describe(leaf, array) for leaf, _, array in value.spread(arrays)]
     return (
         str(leaves[0])
         if len(leaves) == 1 and value.tree.num_nodes == 1

@@ -93,23 +93,26 @@ def _decided(test: Any, body: Body, orelse: Body, state: tuple[Any, ...], in_rou
 
 def while_(test: Body, body: Body, *start: Any) -> Outcome | None:
     """``while test(): body()``; gives how it ended. `start` is as for `if_`."""
-    compiling = frames.compiling()
+    outcome: Outcome | None = None
+    if not frames.compiling():
+        while outcome is None and test():
+            outcome = body()
+        return outcome
     # Rounds are written out as long as the test is known, as tracing Python does.
     for rounds in count():
         goes_on = test()
-        scope = Scope((test, body), *start[:3]) if compiling else None
+        scope = Scope((test, body), *start[:3])
         # After many rounds a loop in the program is the smaller one.
-        if scope is not None and (unknown(goes_on) or (rounds >= _LONG and isinstance(goes_on, Tensor))):
+        if unknown(goes_on) or (rounds >= _LONG and isinstance(goes_on, Tensor)):
             return _traced_while(test, body, scope, start[3])
         if not goes_on:
             break
-        begin = {} if scope is None else scope.values()
+        begin, forms = scope.values(), _forms(scope)
         before = {key: contents(value) for key, value in begin.items()}
-        forms = {} if scope is None else _forms(scope)
         # A frame, so that a round that turns out to be undecided leaves no trace.
         with frames.Frame() as frame:
-            outcome: Outcome | None = body()
-        if scope is not None and outcome is not None and not isinstance(outcome.code, int):
+            outcome = body()
+        if outcome is not None and not isinstance(outcome.code, int):
             # Whether this round was the last depends on values.
             if _forms(scope) != forms:
                 # The first round gives variables their form, and elements that are there in any case.
