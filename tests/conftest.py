@@ -180,7 +180,7 @@ def _mode_stays_in_its_test() -> Iterator[None]:
     if context and context.get_auto_parallel_context("parallel_mode") != parallel:
         context.reset_auto_parallel_context()
     if session := sys.modules.get("sporax.runtime.session"):
-        session.SESSION.told_size = None  # a test that asks for the number of ranks binds no other
+        session.SESSION.reported_size = None  # a test that asks for the number of ranks binds no other
         if session.SESSION.world is not None and not joined:
             importlib.import_module("sporax.mindspore.communication").release()
 

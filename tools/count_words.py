@@ -1,4 +1,4 @@
-"""Count the words that the glossary asks to leave out, in `src` and `docs`.
+"""Count the words that the glossary asks to leave out, in `src`, `docs` and the names of tests.
 
     python tools/count_words.py [WORD …]
 
@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TEXT, NAMES = "text", "names"
-_ROW = re.compile(r"^\| ([a-z, ]+) \| (text|names|text, names) \| .* \|$")
+TEXT, NAMES, TESTS = "text", "names", "tests"
+_ROW = re.compile(r"^\| ([a-z, ]+) \| (text|names|text, names|text, names, tests) \| .* \|$")
 _WORDS_OF_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_TEST = re.compile(r"\s*(?:async )?def (test_\w+)")
 _LITERAL = re.compile(r"``.*?``|`[^`]*`")
 _NAME_IN_STRING = re.compile(r"\w*(?:[a-z][A-Z]|_)\w*")
 """`CutOut`, `kept_as`: in strings they are the names of others."""
@@ -31,7 +32,7 @@ class Found:
 
     Attributes:
         word: the first of its row in the glossary.
-        where: `TEXT` or `NAMES`.
+        where: `TEXT`, `NAMES` or `TESTS`.
         position: ``file:line``.
         line: what stands there.
     """
@@ -44,7 +45,7 @@ class Found:
 
 def listed() -> dict[str, dict[str, str]]:
     """For text and names the words to leave out, with the first word of their row."""
-    words: dict[str, dict[str, str]] = {TEXT: {}, NAMES: {}}
+    words: dict[str, dict[str, str]] = {TEXT: {}, NAMES: {}, TESTS: {}}
     for line in (ROOT / "docs" / "glossary.md").read_text().splitlines():
         if row := _ROW.match(line):
             forms = row[1].split(", ")
@@ -54,7 +55,7 @@ def listed() -> dict[str, dict[str, str]]:
 
 
 def found() -> Iterator[Found]:
-    """All occurrences in the package and the pages."""
+    """All occurrences in the package, the pages and the names of tests."""
     words = listed()
     for path in sorted((ROOT / "src").rglob("*.py")):
         text = path.read_text()
@@ -66,12 +67,15 @@ def found() -> Iterator[Found]:
         if path.name == "glossary.md":
             lines = [(number, line) for number, line in lines if not _ROW.match(line)]
         yield from _matches(words[TEXT], TEXT, path, iter(lines))
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        tests = ((number, _TEST.match(line)) for number, line in enumerate(path.read_text().splitlines(), 1))
+        yield from _matches(words[TESTS], TESTS, path, ((number, test[1]) for number, test in tests if test))
 
 
 def _matches(words: dict[str, str], where: str, path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[Found]:
     for number, line in lines:
         # Quoted code has the names of others.
-        plain = line if where == NAMES else _LITERAL.sub(" ", line)
+        plain = _LITERAL.sub(" ", line) if where == TEXT else line
         for word in _WORDS_OF_NAME.findall(plain):
             if first := words.get(word.lower()):
                 yield Found(first, where, f"{path.relative_to(ROOT)}:{number}", line.strip())

@@ -1,7 +1,7 @@
 """Large neighbourhood search: the way to good choices on graphs that are too large to solve whole.
 
 A neighbourhood frees some nodes of the best choice and solves them exactly (`planner.solver.graph.core`). Where to free:
-a ball around a node of the graph, a stretch of neighbouring nodes (which are neighbours in time), or a few of either far
+the nodes nearest to one, a stretch of neighbouring nodes (which are neighbours in time), or a few of either far
 apart, so that memory saved in one place can be spent in another; or the nodes, wherever they are, on which the bound is
 undecided. Each kind keeps its own size: it grows while sub-problems are solved with ease and shrinks when time runs out.
 """
@@ -21,7 +21,7 @@ from sporax.planner.solver.graph.reductions import reduce
 from sporax.planner.solver.methods.exact import ExactOutcome, peaks, solve_exactly
 
 _FANOUT = 12
-"""Neighbours that a ball follows from one node, so that a hub does not fill it."""
+"""Neighbours that the search for the nearest nodes follows from one node, so that a hub does not fill it."""
 _UNLIMITED_SHARE = 0.2
 """Share of neighbourhoods that offer all strategies."""
 _PROMISING_GAP = 0.03
@@ -63,8 +63,8 @@ class Neighbourhoods:
 
     def __post_init__(self) -> None:
         self.kinds = [
-            _Kind(lambda size: self._ball(size, 1)),
-            _Kind(lambda size: self._ball(size, 3)),
+            _Kind(lambda size: self._nearest(size, 1)),
+            _Kind(lambda size: self._nearest(size, 3)),
             _Kind(lambda size: self._stretch(size, 1)),
             _Kind(lambda size: self._stretch(size, 3)),
             _Kind(self._undecided),
@@ -118,14 +118,14 @@ class Neighbourhoods:
         scores = (regret + 1e-9) * self.generator.uniform(0.2, 1.0, core.num_nodes)
         return np.sort(np.argsort(scores)[:size])
 
-    def _ball(self, size: int, parts: int) -> Ints:
+    def _nearest(self, size: int, parts: int) -> Ints:
         """Nodes reached first from `parts` random nodes, following at most a few links of each."""
         core, generator = self.core, self.generator
         front = [int(node) for node in generator.integers(core.num_nodes, size=parts)]
         free = set(front)
         while len(free) < size:
             if not front:
-                # The ball has filled a part of the graph that does not touch the rest; it goes on elsewhere.
+                # The nearest nodes fill a part of the graph that does not touch the rest; it goes on elsewhere.
                 front.append(int(generator.integers(core.num_nodes)))
                 free.add(front[0])
             # From the oldest few: breadth first, with some chance in the order.

@@ -34,7 +34,7 @@ _ANY_GAP = 1e9
 _EXACT_SHARE = 0.4
 """Share of the time left that one attempt to finish may take; the next waits for a core of 0.7 times the size."""
 _WORTH_SHRINKING = 0.1
-"""Share of useless strategies from which reducing the core again saves more than it costs."""
+"""Share of dominated strategies from which reducing the core again saves more than it costs."""
 
 
 class MarginalAscent(MultiplierAscent):

@@ -168,7 +168,7 @@ def test_addresses_as_text():
     assert join_address("::1", 80) == "[::1]:80"
 
 
-def test_a_dry_run_imitates_a_place_and_meets_nobody():
+def test_a_dry_run_simulates_a_place_and_meets_nobody():
     variables = CLUSTER | {"MS_SIMULATION_LEVEL": "1", "RANK_ID": "5", "RANK_SIZE": "64", "LOCAL_RANK": "5"}
     place = read(variables)
     assert (place.rank, place.size, place.local_rank, place.simulation_level) == (5, 64, 5, 1)

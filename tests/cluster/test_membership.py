@@ -154,7 +154,7 @@ def test_a_scheduler_process_serves_until_all_have_left():
     assert not server.is_alive()
 
 
-def test_a_scheduler_process_gives_up_when_time_is_up():
+def test_a_scheduler_process_ends_at_its_timeout():
     with ports.listen("127.0.0.1", None) as probe:
         port = probe.getsockname()[1]
     me = replace(place(port, 2, "s", 0, timeout_seconds=0.1), role=ProcessRole.SCHEDULER)

@@ -18,7 +18,7 @@ def run(script: str, *arguments: str) -> list[str]:
 
 
 @pytest.mark.full
-def test_one_transformer_cut_in_three_ways(tmp_path):
+def test_one_transformer_sharded_in_three_ways(tmp_path):
     lines = run(
         "04-search-a-plan/train.py", "--steps", "3", "--search", "recursive_programming", "--out", str(tmp_path)
     )

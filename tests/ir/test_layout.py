@@ -65,7 +65,7 @@ def test_scalars_are_whole_everywhere():
     assert (layout.slice_shape(()), layout.slice_of(3, ())) == ((), ())
 
 
-def test_the_virtual_axis_cuts_inside_a_device():
+def test_the_virtual_axis_divides_inside_a_device():
     mesh = DeviceMatrix((2, 2, 2), ("dp", "mp", "interleaved_parallel"))
     layout = Layout(mesh, ((0, 2), (1,)))
     assert (layout.split, layout.slice_shape((8, 8))) == ((2, 2), (4, 4))

@@ -78,7 +78,7 @@ def test_every_placement():
     assert len(actual) == len(set(actual)) == 1 + 4 + 2 + 4
 
 
-def test_uneven_cut():
+def test_uneven_sharding():
     with pytest.raises(SporaxValueError, match=r"shape \(5, 4\) must be divisible .* \[dp, -\], which makes \(2, 1\)"):
         Placement(((0,), ())).local_shape((5, 4), MESH)
 

@@ -118,7 +118,7 @@ def test_a_status_that_somebody_else_changed_is_planned_afresh(play):
     play(story)
 
 
-def test_expired_and_cut_watches_are_opened_again(play):
+def test_expired_and_closed_watches_are_opened_again(play):
     async def story(api, playground):
         api.put("msjobs", job())
         await playground.until(playground.is_in("Running"))

@@ -81,7 +81,7 @@ def test_the_environment_asks_for_a_dry_run_too(monkeypatch: pytest.MonkeyPatch)
         parse("--worker_num=4")
 
 
-def test_a_dry_run_of_too_many_ranks_imitates_the_first(capsys: pytest.CaptureFixture[str]):
+def test_a_dry_run_of_too_many_ranks_simulates_the_first(capsys: pytest.CaptureFixture[str]):
     chosen = parse("--worker_num=129", "--sim_level=0")
     assert chosen.dry_run == DryRunOptions(0, (0,), 129)
     assert "only rank 0" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sporax
-from sporax.launch.target import run_told
+from sporax.launch.target import run_and_report
 from sporax.runtime.session import SESSION
 
 ASKED = {"SPORAX_RESUME": "1"}
@@ -26,29 +26,29 @@ def leaves():
 
 
 def test_a_loop_of_ones_own_that_loads_nothing_is_told(capsys):
-    assert run_told(lambda: 0, ASKED) == 0
+    assert run_and_report(lambda: 0, ASKED) == 0
     assert "`sporax run --resume` had no effect: nothing was resumed." in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        run_told(leaves, ASKED)
+        run_and_report(leaves, ASKED)
     assert "nothing was resumed" in capsys.readouterr().err
 
 
 def test_rank_0_alone_tells(capsys):
     place = {"RANK": "1", "SIZE": "2", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}
     environ = {f"OMPI_COMM_WORLD_{name}": value for name, value in place.items()} | {"PMIX_NAMESPACE": "job"}
-    run_told(lambda: 0, ASKED | environ)
+    run_and_report(lambda: 0, ASKED | environ)
     assert capsys.readouterr().err == ""
 
 
 def test_scripts_that_load_that_fail_or_that_were_not_asked_are_not_told(capsys, tmp_path):
-    assert run_told(lambda: 0, {}) == 0
-    assert run_told(lambda: 1, ASKED) == 1
-    assert run_told(lambda: loads(tmp_path / "save"), ASKED) == 0
+    assert run_and_report(lambda: 0, {}) == 0
+    assert run_and_report(lambda: 1, ASKED) == 1
+    assert run_and_report(lambda: loads(tmp_path / "save"), ASKED) == 0
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(("verified", "lines"), [(False, 1), (True, 0)])
 def test_plans_that_nothing_has_verified_are_told(capsys, monkeypatch, verified, lines):
     monkeypatch.setattr(SESSION, "verified_plan", verified)
-    assert run_told(lambda: 0, {"SPORAX_VERIFY_PLAN": "1"}) == 0
+    assert run_and_report(lambda: 0, {"SPORAX_VERIFY_PLAN": "1"}) == 0
     assert capsys.readouterr().err.count("`sporax run --verify-plan` had no effect: no plan was run") == lines

@@ -53,7 +53,7 @@ def test_no_line_is_wider_than_the_page(planned, width, monkeypatch):
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
-def test_terminals_get_the_same_lines_in_colours_with_paths_cut_on_the_left(planned, width):
+def test_terminals_get_the_same_lines_in_colours_with_paths_shortened_on_the_left(planned, width):
     whole = planned.summary()
     deep = ".".join(f"a_long_name_of_block_{number}" for number in range(9)) + ".the_last_layer"
     rows = tuple(replace(row, path=f"{deep}_{number}") for number, row in enumerate(whole.operators))

@@ -5,7 +5,7 @@ A rank learns its place in one of six ways, tried in this order:
 ====================  ======================================================  ===========================================
 started by            variables                                               how ranks find each other
 ====================  ======================================================  ===========================================
-dry run               MS_SIMULATION_LEVEL, RANK_ID, RANK_SIZE                 not at all: this process imitates one of them
+dry run               MS_SIMULATION_LEVEL, RANK_ID, RANK_SIZE                 not at all: this process simulates one of them
 sporax run, msrun or  MS_ROLE, MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT,   the scheduler numbers them and names the
 by hand               MS_NODE_ID, RANK_ID …                                   coordinator (`membership.join`)
 mpirun                OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE   a port derived from mpirun's job id
@@ -138,7 +138,7 @@ class RankEnvironment:
         """
         # All of them, also those that another part of this process reads later.
         check(environ, JOB)
-        # Before the other ways: a dry run keeps the variables of the job that it imitates.
+        # Before the other ways: a dry run keeps the variables of the job that it simulates.
         if environ.get(SIMULATION_VARIABLE) and environ.get("MS_ROLE") != ProcessRole.SCHEDULER.value:
             return _from_dry_run(environ)
         if "MS_ROLE" in environ:
@@ -181,7 +181,7 @@ def simulation_level(environ: Mapping[str, str]) -> int | None:
 
 
 def _from_dry_run(environ: Mapping[str, str]) -> RankEnvironment:
-    """The place that this process imitates."""
+    """The place that this process simulates."""
     return RankEnvironment(
         rank=_integer(environ, "RANK_ID", default=0),
         size=_integer(environ, "RANK_SIZE", default=1, minimum=1),

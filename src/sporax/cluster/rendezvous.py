@@ -202,8 +202,8 @@ class Cluster(Struct):
         relieved, self.awaited = self.awaited - waiting, waiting
         # Only changes are sent.
         ranks = tuple(sorted(self.ranks[name] for name in self.waiting))
-        told = [*((rank, ranks) for rank in sorted(waiting)), *((rank, ()) for rank in sorted(relieved))]
-        return [(rank, messages.Awaited(others)) for rank, others in told]
+        notices = [*((rank, ranks) for rank in sorted(waiting)), *((rank, ()) for rank in sorted(relieved))]
+        return [(rank, messages.Awaited(others)) for rank, others in notices]
 
     def _leave(self, connection: int, word: messages.Leave) -> list[Addressed]:
         """A connection is gone: an orderly end, a loss, or a change of mind while gathering."""

@@ -157,10 +157,10 @@ class Watchdog:
         # Other errors have nothing to do with the exchange.
         if not _is_of_exchange(error):
             return error
-        reason = self._lost[0] if self._hears_of_a_loss() else str(error).splitlines()[0]
+        reason = self._lost[0] if self._learn_of_a_loss() else str(error).splitlines()[0]
         return SporaxRuntimeError(f"For '{name}', all ranks must take part in the exchange, but one is lost: {reason}")
 
-    def _hears_of_a_loss(self) -> bool:
+    def _learn_of_a_loss(self) -> bool:
         """Whether another rank is lost; the scheduler may take a moment to say so."""
         deadline = time.monotonic() + _VERDICT_SECONDS
         while not self._lost and time.monotonic() < deadline:
@@ -178,13 +178,13 @@ class Watchdog:
         # A process that ends well waits for the others in JAX's own shutdown.
         if getattr(sys, "last_type", None) is None:
             return
-        if self._recovers and self._hears_of_a_loss():
+        if self._recovers and self._learn_of_a_loss():
             self._begin_again()
         sys.stdout.flush()
         sys.stderr.flush()
         error = getattr(sys, "last_value", None)
         # A rank whose peer is gone is not the cause: where the scheduler says so, this process ends in `_job_has_failed`.
-        if not _is_of_exchange(error) or not self._hears_of_a_loss():
+        if not _is_of_exchange(error) or not self._learn_of_a_loss():
             self._membership.leave("ended by sys.exit" if isinstance(error, SystemExit) else None)
         # A normal exit would run that shutdown, which waits for ranks that never come.
         self._exit(_exit_code(error))  # JAX would wait for all ranks to shut down together
@@ -223,7 +223,7 @@ class Watchdog:
                 verdict = self._is_idle_while_awaited()
             else:
                 seconds = time.monotonic() - waiting.since
-                verdict = self._hopeless(waiting, seconds)
+                verdict = self._never_ends(waiting, seconds)
                 if verdict is None and seconds > next_report:
                     report(f"rank {self._rank} {self._who_is_behind(waiting, f'{seconds:.0f} s')}")
                     next_report = 2 * seconds
@@ -244,7 +244,7 @@ class Watchdog:
         exchange = self._exchange
         return None if exchange is None or (exchange.last is not None and _is_ready(exchange.last)) else exchange
 
-    def _hopeless(self, waiting: _Exchange, seconds: float) -> _Verdict | None:
+    def _never_ends(self, waiting: _Exchange, seconds: float) -> _Verdict | None:
         """Why nothing will come of an exchange in which this rank waits, if so."""
         board, where = self._board, f"it waits in '{waiting.name}' for"
         # A rank that leaves writes to the board just before it leaves.

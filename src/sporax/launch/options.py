@@ -27,7 +27,7 @@ DEFAULT_ADDRESS = "127.0.0.1"
 SCHEDULER = -1
 _MIN_PORT, _MAX_PORT = 1024, 65535
 # msrun's limit for processes of a dry run.
-_MOST_IMITATED = 128
+_MOST_SIMULATED = 128
 # A server that is killed is started alone, which disturbs no worker, so the limit is generous.
 _RESTARTS_OF_A_PROCESS = 100
 # A whole job that fails three times will most likely fail again.
@@ -57,12 +57,12 @@ MSRUN_DEFAULTS = Defaults(worker_num=8, join=False)
 
 
 class DryRunOptions(Struct, frozen=True):
-    """What is imitated in a dry run, in which ranks neither meet nor compute on devices.
+    """What is simulated in a dry run, in which ranks neither meet nor compute on devices.
 
     Attributes:
         level: what is done, see `sporax.runtime.process.dry_run`.
-        ranks: the ranks that are imitated, each by a process of its own.
-        local_size: how many ranks a node of the imitated job has.
+        ranks: the ranks that are simulated, each by a process of its own.
+        local_size: how many ranks a node of the simulated job has.
     """
 
     level: int
@@ -79,7 +79,7 @@ class LaunchOptions(Struct, frozen=True):
         bind_core: None shares cores out where ranks compute on the CPU.
         tail_worker_log: None shows all.
         token_file: None: the launcher draws a token on one node.
-        dry_run: what is imitated; None in a real job.
+        dry_run: what is simulated; None in a real job.
         staleness, durability: None and "" for the environment's.
         profile, profile_steps: "" for no recording, and for the default.
     """
@@ -198,8 +198,8 @@ def _add_steps(parser: argparse.ArgumentParser) -> None:
     add("--profile", default="", metavar="DIR", help="record some steps, with Cell paths; print where their time went")
     add("--profile_steps", default="", metavar="FIRST:LAST", help="which steps, counted from 0 (default: 5:8)")
     add = parser.add_argument_group("dry runs").add_argument
-    add("--sim_level", type=int, choices=(-1, *SIMULATION_LEVELS), default=-1, help="dry run: imitate ranks, see docs")
-    add("--sim_rank_id", type=int, default=-1, help="the one rank to imitate in a dry run (default: all of this node)")
+    add("--sim_level", type=int, choices=(-1, *SIMULATION_LEVELS), default=-1, help="dry run: simulate ranks, see docs")
+    add("--sim_rank_id", type=int, default=-1, help="the one rank to simulate in a dry run (default: all of this node)")
 
 
 def checked(
@@ -288,7 +288,7 @@ def _max_restarts(arguments: argparse.Namespace, environ: Mapping[str, str]) -> 
 
 
 def _dry_run(arguments: argparse.Namespace, local_worker_num: int, environ: Mapping[str, str]) -> DryRunOptions | None:
-    """What is to be imitated, by the flags or else by the environment."""
+    """What is to be simulated, by the flags or else by the environment."""
     # A flag wins over the environment.
     level = arguments.sim_level if arguments.sim_level != -1 else simulation_level(environ)
     rank, total = arguments.sim_rank_id, arguments.worker_num
@@ -298,18 +298,18 @@ def _dry_run(arguments: argparse.Namespace, local_worker_num: int, environ: Mapp
         return None
     if arguments.local_devices is not None:
         raise _wrong(
-            "local_devices", "left out in a dry run, which imitates ranks of one device", arguments.local_devices
+            "local_devices", "left out in a dry run, which simulates ranks of one device", arguments.local_devices
         )
     if rank == -1 and environ.get("RANK_ID", "").isdecimal():
         rank = int(environ["RANK_ID"])
-    # Without a rank all of this node's are imitated.
+    # Without a rank all of this node's are simulated.
     first = max(arguments.node_rank, 0) * local_worker_num
     ranks = tuple(range(first, first + local_worker_num)) if rank == -1 else (rank,)
     if not 0 <= min(ranks) <= max(ranks) < total:
         raise _wrong("sim_rank_id", f"-1 or in [0, {total}), the ranks of the job", max(ranks))
-    if len(ranks) > _MOST_IMITATED:  # msrun's limit
+    if len(ranks) > _MOST_SIMULATED:  # msrun's limit
         print(
-            f"sporax run: {len(ranks)} processes are too many for a dry run; only rank {first} is imitated",
+            f"sporax run: {len(ranks)} processes are too many for a dry run; only rank {first} is simulated",
             file=sys.stderr,
         )
         ranks = ranks[:1]

@@ -72,7 +72,7 @@ _EFFECTS = {
 """What a flag asks for: the attribute of the session that says it has happened, and what is told where it has not."""
 
 
-def run_told(run: Callable[[], int], environ: Mapping[str, str]) -> int:
+def run_and_report(run: Callable[[], int], environ: Mapping[str, str]) -> int:
     """Run a script; at its end it is told what `sporax run` was asked for in vain."""
     asked = [effect for variable, effect in _EFFECTS.items() if read(environ, variable) == "1"]
     if not asked:
@@ -192,7 +192,7 @@ def execute(target: Target) -> int:
     importlib.import_module(PREPARATION).install()
     install_warning_lines(os.environ)
     run = _run_module if target.kind is TargetKind.MODULE else _run_script
-    return run_told(lambda: run_recorded(lambda: run(target), os.environ), os.environ)
+    return run_and_report(lambda: run_recorded(lambda: run(target), os.environ), os.environ)
 
 
 def _run_script(target: Target) -> int:

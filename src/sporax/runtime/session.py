@@ -1,7 +1,7 @@
 """What this process knows of its job, in one value: `SESSION`.
 
 Problem: a process takes part in one job at a time, and facts about it are requested from everywhere: which rank it is, whether
-it only imitates one, which groups there are, what the user has seeded, who listens to plans. Method: one value for all facts of
+it only simulates one, which groups there are, what the user has seeded, who listens to plans. Method: one value for all facts of
 the job, made when Sporax is loaded, changed by `runtime.world` (start and stop) and by the setters of the facade, and
 looked up here. Nothing else below MindSpore's names changes while the program runs, but the rules that users register, the
 activities that are shown and the numbers of marks (`tests/test_module_state.py` lists them). This module does not load JAX:
@@ -158,7 +158,7 @@ class Session:
         membership: this process's connection to the scheduler.
         watchdog: notices ranks that are lost; None where there is only one.
         groups: ranks of the groups that the user has created, by name.
-        dry_run: the rank that this process only imitates; None in a real job.
+        dry_run: the rank that this process only simulates; None in a real job.
         simulating: what is traced now computes one rank's part, without the others.
         servers: this worker's connection to parameter servers; None in other jobs.
         version: grows whenever configuration changes that a trace may depend on.
@@ -166,7 +166,7 @@ class Session:
         acts_for: for how many ranks all processes of the job act; the parallel context knows it.
         by_rank: whether each rank runs a step of its own batch; the parallel context knows it.
         sharded_over: over how many devices steps of the global view are sharded, 1 elsewhere; the parallel context knows it.
-        told_size: the number of ranks that the script has been told; None before.
+        reported_size: the number of ranks that the script has been told; None before.
         turn: the order of joint programs.
         tracing: the contexts of traces, for each thread.
         holders: types that are pytree nodes of one array, stored in ``raw``: arguments of such types need no flattening.
@@ -174,7 +174,7 @@ class Session:
             (`mindspore.common._assigned_globals`).
         saved_norms: how often norms of gradients were saved, by folder.
         files: folders in which variables are stored between steps, by their settings.
-        postponed: calls of gradients that wait for their optimizer; those that are not `taken` can be planned alone.
+        deferred_gradients: calls of gradients that wait for their optimizer; those that are not `taken` can be planned alone.
         failed_checks: errors of conditions in programs that have run; callbacks note them in threads of XLA.
         seed: the global seed; None when it was never set.
         agreed: by identity the Parameters that have begun with rank 0's values.
@@ -185,7 +185,7 @@ class Session:
         step_listeners: called in order with every step that is planned to run.
         plan_only: steps are planned and not run: variables keep their values, results are zeros.
         remarks: what the heads of plans say that are made now.
-        told_of_float16: a warning has said what float16 costs on a CPU, or need not.
+        reported_float16: a warning has said what float16 costs on a CPU, or need not.
         looked_for_checkpoint: something of this process has loaded a checkpoint, or would have if there were one.
         verified_plan: a plan was compared with one device, as the user asks for it.
         compile_seconds: spent on tracing, planning and compiling programs.
@@ -207,14 +207,14 @@ class Session:
     acts_for: Callable[[], int] = _one
     by_rank: Callable[[], bool] = _no
     sharded_over: Callable[[], int] = _one
-    told_size: int | None = None
+    reported_size: int | None = None
     turn: Turn = field(default_factory=Turn)
     tracing: Tracing = field(default_factory=Tracing)
     holders: set[type] = field(default_factory=set)
     started_as_globals: dict[CodeType, frozenset[str]] = field(default_factory=dict)
     saved_norms: Counter[Path] = field(default_factory=Counter)
     files: dict[str, Any] = field(default_factory=dict)
-    postponed: list[Any] = field(default_factory=list)
+    deferred_gradients: list[Any] = field(default_factory=list)
     failed_checks: list[BaseException] = field(default_factory=list)
     seed: int | None = None
     agreed: WeakValueDictionary[int, Any] = field(default_factory=WeakValueDictionary)
@@ -226,7 +226,7 @@ class Session:
     plan_only: bool = False
     plans_all: bool = False
     remarks: tuple[str, ...] = ()
-    told_of_float16: bool = False
+    reported_float16: bool = False
     looked_for_checkpoint: bool = False
     verified_plan: bool = False
     compile_seconds: float = 0.0

@@ -141,7 +141,7 @@ def stop() -> None:
             jax.distributed.shutdown()
     if SESSION.membership is not None:
         SESSION.membership.leave()
-    SESSION.world = SESSION.membership = SESSION.watchdog = SESSION.told_size = None
+    SESSION.world = SESSION.membership = SESSION.watchdog = SESSION.reported_size = None
     SESSION.agreed.clear()
     frames.touch()
 

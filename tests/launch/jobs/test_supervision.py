@@ -229,13 +229,13 @@ def test_the_headline_of_a_rank_that_left_is_what_the_others_say_however_it_ends
     assert not any(isinstance(instruction, BlameRank) for instruction in instructions)
 
 
-def test_ranks_that_end_because_of_a_killed_one_are_innocent_before_the_scheduler_has_spoken(job: Supervision):
+def test_ranks_that_end_because_of_a_killed_one_are_secondary_before_the_scheduler_has_spoken(job: Supervision):
     join_all(job)
     job.handle(ProcessesEnded({1: -9}))
     assert [job.is_secondary_failure(rank) for rank in (0, 1, 2)] == [True, False, True]
 
 
-def test_nobody_is_innocent_where_nobody_is_blamed(job: Supervision):
+def test_no_failure_is_secondary_where_no_rank_is_blamed(job: Supervision):
     join_all(job)
     job.handle(SignalReceived(signal.SIGTERM))
     assert not job.is_secondary_failure(0)
@@ -337,6 +337,6 @@ def test_ranks_that_were_told_to_stop_do_not_start_again(is_local: bool):
     if is_local:
         job.handle(SignalReceived(signal.SIGTERM))
     else:
-        job.is_told_to_stop = True
+        job.is_stopped_by_signal = True
         job.handle(ProcessesEnded({1: 1}))
     assert job.handle(ProcessesEnded(dict.fromkeys(job.running, -signal.SIGTERM)))[-1].pause is None

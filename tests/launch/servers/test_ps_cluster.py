@@ -171,7 +171,7 @@ def test_what_has_failed_elsewhere_or_as_a_whole_ends_the_job_with_its_code(job:
 def test_a_signal_ends_the_job_at_once(job: Supervision):
     ends = [Tell("got SIGTERM (signal 15)"), TellOthers(), Finish(143)]
     assert job.handle(SignalReceived(signal.SIGTERM)) == ends
-    assert job.is_told_to_stop
+    assert job.is_stopped_by_signal
 
 
 @given(st.integers(0, 2**32 - 1))

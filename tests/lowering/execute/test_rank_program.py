@@ -157,7 +157,7 @@ def test_random_numbers_and_recomputation(devices):
     assert collectives(text)["all-gather"] == 0
 
 
-def test_what_cannot_be_cut_runs_whole_and_is_noted(devices):
+def test_what_cannot_be_sharded_runs_unsharded_and_is_noted(devices):
     def function(x):
         return jax.pure_callback(lambda a: np.asarray(a) * 2, jax.ShapeDtypeStruct(x.shape, x.dtype), x) + 1
 

@@ -46,7 +46,7 @@ def test_loss_and_gradients_are_sums_over_the_micro_batches():
     assert all(total.total not in producers for total in micro.sums)
 
 
-def test_inputs_are_cut_into_micro_batches_by_their_first_dimension():
+def test_inputs_are_split_into_micro_batches_by_their_first_dimension():
     micro = opened(training())
     shapes = {position: micro.step.graph.tensors[tensor].shape for tensor, position in micro.micro_inputs.items()}
     assert shapes == {2: (ROWS // MICRO, WIDTH), 3: (ROWS // MICRO, WIDTH)}
@@ -198,7 +198,7 @@ def test_gradients_that_are_no_sums_are_refused():
     )
 
 
-def test_arguments_that_are_no_data_are_not_cut():
+def test_arguments_that_are_no_data_are_not_split():
     roles = (*ROLES[:2], (Role.STATE, "buffer"), ROLES[3])
     with pytest.raises(SporaxRuntimeError, match="must be an input of the step"):
         open_micro_loop(ingested(training(), roles=roles))

@@ -30,7 +30,7 @@ def frozen(monkeypatch, tmp_path):
     assert gc.isenabled()
 
 
-def test_a_large_import_is_frozen_once_and_the_collector_rests(frozen):
+def test_a_large_import_is_frozen_once_and_garbage_collection_is_paused(frozen):
     assert alias.import_module("one") is sys.modules["one"]
     assert sys.modules["two"].rests
     assert len(frozen) == 1

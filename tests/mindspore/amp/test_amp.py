@@ -207,7 +207,7 @@ def test_weights_are_read_in_half_precision_by_own_cells_too(mode, level):
 
 @pytest.mark.parametrize("how", ["to_float", "O2", "auto"])
 def test_float16_on_a_cpu_is_told_once(monkeypatch, recwarn, how):
-    monkeypatch.setattr(SESSION, "told_of_float16", False)
+    monkeypatch.setattr(SESSION, "reported_float16", False)
     net = nn.Dense(4, 2)
     net = net.to_float(ms.float16) if how == "to_float" else amp.auto_mixed_precision(net, how)
     with pytest.warns(UserWarning, match="float16 makes steps slower on a CPU"):
@@ -217,6 +217,6 @@ def test_float16_on_a_cpu_is_told_once(monkeypatch, recwarn, how):
 
 
 def test_bfloat16_on_a_cpu_is_not_told(monkeypatch, recwarn):
-    monkeypatch.setattr(SESSION, "told_of_float16", False)
+    monkeypatch.setattr(SESSION, "reported_float16", False)
     nn.Dense(4, 2).to_float(ms.bfloat16)(Tensor(np.ones((2, 4), np.float32)))
     assert not recwarn.list

@@ -183,7 +183,7 @@ def test_what_is_known_only_inside_of_a_map_is_refused_and_does_not_stay():
     assert last is None
 
 
-def test_it_is_refused_where_the_syntax_is_strict_or_the_step_is_cut():
+def test_it_is_refused_where_the_syntax_is_strict_or_the_step_is_sharded():
     ms.set_context(jit_syntax_level=ms.STRICT)
     message = r"For 'jit', the function 'bump' assigns the global variable 'count'"
     try:

@@ -44,7 +44,7 @@ def test_a_training_step_that_looks_at_values_trains():
     np.testing.assert_allclose(losses, [36.0, (-11.4) ** 2], rtol=1e-5)
 
 
-def test_it_is_refused_where_the_syntax_is_strict_or_the_step_is_cut():
+def test_it_is_refused_where_the_syntax_is_strict_or_the_step_is_sharded():
     ms.set_context(jit_syntax_level=ms.STRICT)
     try:
         with pytest.raises(TypeError, match="the value of this tensor is not known"):

@@ -36,7 +36,7 @@ def test_compiled_steps_hold_the_collectives_that_fusion_asks_for(check_in_turn)
     check_in_turn("fusion.py")
 
 
-def test_parameters_dealt_to_ranks_and_checkpoints_of_cut_arrays(check_in_turn):
+def test_parameters_dealt_to_ranks_and_checkpoints_of_sharded_arrays(check_in_turn):
     check_in_turn("dealt.py {folder}")
 
 

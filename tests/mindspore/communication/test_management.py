@@ -65,7 +65,7 @@ def test_both_interfaces_say_the_same_of_ranks(joined):
 
 
 @pytest.mark.parametrize("parallel_mode", ["semi_auto_parallel", "auto_parallel"])
-def test_one_process_counts_its_devices_where_a_plan_cuts_the_step(joined, parallel_mode):
+def test_one_process_counts_its_devices_where_a_plan_shards_the_step(joined, parallel_mode):
     ms.set_auto_parallel_context(parallel_mode=parallel_mode)
     try:
         assert (communication.get_rank(), communication.get_group_size()) == (0, 8)

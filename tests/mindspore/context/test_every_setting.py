@@ -38,7 +38,7 @@ KEYS = [(group, key) for group, (_, settings) in GROUPS.items() for key in setti
 @pytest.fixture(autouse=True)
 def _untold():
     mode = ms.get_context("mode")
-    _unused.forget_told()
+    _unused.forget_reported()
     _global._warned.clear()
     _groups._warned.clear()
     yield

@@ -207,7 +207,7 @@ def test_full_batch_is_another_name():
     assert (get("dataset_strategy"), get("full_batch_is_set")) == ("data_parallel", True)
 
 
-def test_full_batch_does_not_undo_given_cuts():
+def test_full_batch_does_not_undo_set_strategies():
     put(full_batch=True, dataset_strategy=((1, 8), (1, 8)))
     assert (get("dataset_strategy"), get("full_batch")) == ([[1, 8], [1, 8]], False)
     with pytest.warns(UserWarning, match="stay in force"):

@@ -141,7 +141,7 @@ def test_perspective_without_distortion_keeps_the_image():
     assert np.array_equal(vision.Perspective(corners, corners)(IMAGE), IMAGE)
 
 
-def test_cut_out_covers_squares_that_may_reach_over_the_edge():
+def test_cutout_covers_squares_that_may_reach_over_the_edge():
     ds.config.set_seed(5)
     cut = vision.CutOut(4)
     sizes = {int((image == 0).all(-1).sum()) for image in drawn(cut, FLAT, 300)}
@@ -194,7 +194,7 @@ def test_mix_up_takes_the_next_image():
 
 
 @pytest.mark.parametrize("order", [vision.ImageBatchFormat.NHWC, vision.ImageBatchFormat.NCHW])
-def test_cut_mix_labels_are_shares_of_area(order):
+def test_cutmix_labels_are_shares_of_area(order):
     ds.config.set_seed(5)
     images = np.broadcast_to(np.arange(4, dtype=np.uint8)[:, None, None, None], (4, 8, 9, 3))
     images = images if order == vision.ImageBatchFormat.NHWC else images.transpose(0, 3, 1, 2)

@@ -81,7 +81,7 @@ def test_what_comes_before_the_choice_is_read_once(generator, workers):
     assert sorted(decoded) == sorted(IMAGES[:, 0, 0, 0].tolist())
 
 
-def test_parts_are_put_together_as_the_step_cuts_them_not_as_the_image_was_cut():
+def test_parts_are_put_together_as_the_step_divides_them_not_as_the_image_was_divided():
     context.set_auto_parallel_context(
         parallel_mode="semi_auto_parallel", device_num=8, dataset_strategy=((1, 1, 4, 1), (1,))
     )

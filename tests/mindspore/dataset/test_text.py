@@ -87,7 +87,7 @@ def test_a_transform_gives_the_documented_result(transform, inputs, expected):
     assert results(transform, *inputs) == expected
 
 
-def test_words_are_cut_into_pieces_of_the_vocabulary():
+def test_words_are_split_into_pieces_of_the_vocabulary():
     pieces = text.WordpieceTokenizer(text.Vocab.from_list(["he", "##llo", "[UNK]"]))
     assert results(pieces, ["hello", "zzz"]) == ["he", "##llo", "[UNK]"]
 

@@ -86,7 +86,7 @@ MIXED = "Hello 你好, 世界 ２0 カタ한글 αβ ЖЗ x１"
         (r"\p{P}", ".+", ["Hello 你好", ",", " 世界 ２0 カタ한글 αβ ЖЗ x１"]),
     ],
 )
-def test_texts_are_cut_by_unicode_properties(pattern, keep, expected):
+def test_texts_are_split_by_unicode_properties(pattern, keep, expected):
     assert text.RegexTokenizer(pattern, keep)(MIXED).tolist() == expected
 
 

@@ -196,7 +196,7 @@ def drawn(transform, value, times):
     return [transform.on_row((value,), numbers)[0] for numbers in draws]
 
 
-def test_random_transforms_follow_the_seed_and_cut_columns_alike():
+def test_random_transforms_follow_the_seed_and_crop_columns_equally():
     crop = vision.RandomCrop(3, padding=[1, 2, 3, 4], fill_value=9)
     assert crop(BYTES).shape == (3, 3, 3)
     ds.config.set_seed(1)

@@ -28,7 +28,7 @@ def test_long_rows_are_shortened(mode):
         np.testing.assert_allclose(row, plain * min(1, 2 / np.linalg.norm(plain)), rtol=1e-6)
 
 
-def test_marks_say_where_and_how_a_table_is_cut():
+def test_marks_say_where_and_how_a_table_is_sharded():
     assert lookup(target="CPU").embeddinglookup.attrs["primitive_target"] == "CPU"
     assert "primitive_target" not in lookup(target="DEVICE").embeddinglookup.attrs
     assert lookup(sparse=True).embedding_table.unique

@@ -53,7 +53,7 @@ def train(strategy=None, **settings):
 
 
 @pytest.mark.parametrize("strategy", [None, ((2, 1), (1, 4))])
-def test_layers_in_a_loop_are_cut(strategy):
+def test_layers_in_a_loop_are_sharded(strategy):
     alone, _ = train()
     losses, step = train(strategy, search_mode="dynamic_programming")
     np.testing.assert_allclose(losses, alone, rtol=2e-5)

@@ -143,7 +143,7 @@ def test_a_setting_compiles_anew_and_global_settings_do_not(parallel):
 
 
 @pytest.mark.parametrize("call", [lambda cell, x: cell(x), lambda cell, x: ops.GradOperation()(cell)(x)])
-def test_the_network_is_cut_over_all_devices(net, parallel, call):
+def test_the_network_is_sharded_over_all_devices(net, parallel, call):
     x = ms.Tensor(np.arange(16, dtype=np.float32).reshape(8, 2))
     alone = call(net, x)
     context.set_world(8, 0)

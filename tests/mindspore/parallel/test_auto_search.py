@@ -142,7 +142,7 @@ def test_moments_are_sharded_as_their_parameters_are_stored(search_mode):
 
 @pytest.mark.parametrize("search_mode", SEARCHES)
 @pytest.mark.sampled(1)
-def test_the_users_cuts_are_kept_but_by_recursive_programming(alone, search_mode):
+def test_the_users_strategies_hold_but_in_recursive_programming(alone, search_mode):
     lost = search_mode == "recursive_programming"
     with pytest.warns(UserWarning, match="the strategy of MatMul in .* is replaced") if lost else nullcontext():
         losses, step = train(((2, 1), (1, 4)), search_mode=search_mode)
@@ -162,7 +162,7 @@ def test_the_users_cuts_are_kept_but_by_recursive_programming(alone, search_mode
 @pytest.mark.parametrize("strategy", [((2, 1), (1, 4)), ((2, 4), (4, 1))])
 @pytest.mark.parametrize("search_mode", SEARCHES)
 @pytest.mark.sampled(2)
-def test_the_users_cuts_are_priced_as_they_run(strategy, search_mode):
+def test_the_users_strategies_cost_what_they_run(strategy, search_mode):
     """Cut alike in the plan that was searched and in the one that runs, which costs what was searched for."""
     # Other searches keep them anyway.
     context.set_algo_parameters(recursive_keeps_strategies=search_mode == "recursive_programming")

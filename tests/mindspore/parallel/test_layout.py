@@ -101,6 +101,6 @@ def test_refused_calls_change_nothing(entries):
     assert layout.to_dict()["tensor_map"] == (1,)
 
 
-def test_a_layout_that_was_not_called_has_no_cuts():
+def test_a_layout_that_was_not_called_has_no_shardings():
     with pytest.raises(SporaxValueError, match="tensor map must be set before"):
         mesh().to_dict()

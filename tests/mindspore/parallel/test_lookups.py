@@ -110,7 +110,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.sampled(7)
-def test_a_cut_table_finds_what_a_whole_one_does(name):
+def test_a_sharded_table_finds_what_an_unsharded_one_does(name):
     make, combined = CASES[name]
     value, gradient, _ = slopes(lambda table, ids: ops.gather(table, ids, 0))
     on_devices()
@@ -164,7 +164,7 @@ def test_rows_are_all_reduced_where_the_batch_does_not_divide():
         ),
     ],
 )
-def test_cuts_that_a_lookup_refuses(make, words):
+def test_strategies_that_a_lookup_refuses(make, words):
     on_devices()
     with pytest.raises(SporaxRuntimeError, match=words) as error:
         slopes(make())
@@ -263,7 +263,7 @@ def test_strategy_files_have_the_sizes_of_the_parts(tmp_path, suffix):
     np.testing.assert_array_equal(whole.asnumpy(), table)
 
 
-def test_columns_may_be_cut_besides():
+def test_columns_may_be_sharded_as_well():
     rows = (14, 10, 12, 12)
     net, _, planned = both(lambda: Net(((4, 2), (1, 4)), manual_split=rows), ids=ids_in(rows))
     assert slice_shape(net.table) == (14, WIDTH // 2)
@@ -447,7 +447,7 @@ def test_automatic_parallelism_wants_a_strategy():
         train(lambda: Net(None, manual_split=ROWS), steps=1)
 
 
-def test_two_users_of_a_table_cut_it_alike():
+def test_two_users_of_a_table_shard_it_equally():
     class Twice(nn.Cell):
         def __init__(self, second):
             super().__init__()
@@ -508,7 +508,7 @@ SLICES = {
 @pytest.mark.parametrize("target", ["CPU", "DEVICE"])
 @pytest.mark.parametrize("mode", SLICES)
 @pytest.mark.sampled(4)
-def test_layers_are_cut_by_their_slice_mode(mode, target):
+def test_layers_are_sharded_by_their_slice_mode(mode, target):
     alone, _, _ = train(lambda: Layer(target=target))
     on_devices()
     shapes = ROWS if mode == "field_slice" else None
@@ -550,7 +550,7 @@ def test_uneven_parts_of_a_host_table_stay_in_host_memory_between_steps():
 @pytest.mark.parametrize("mode", ["batch_slice", "table_row_slice", "table_column_slice"])
 @pytest.mark.parametrize("operator", ["SUM", "MEAN", "MAX"])
 @pytest.mark.sampled(4)
-def test_merged_fields_are_cut_by_the_slice_mode(mode, operator):
+def test_merged_fields_are_sharded_by_the_slice_mode(mode, operator):
     weights = RNG.uniform(0.5, 1.5, (BATCH, FIELDS)).astype(np.float32)
     fields = np.tile(np.arange(FIELDS) // 4, (BATCH, 1)).astype(np.int32)
 

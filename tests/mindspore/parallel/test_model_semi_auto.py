@@ -108,7 +108,7 @@ def test_training_evaluation_and_prediction_are_those_of_one_device(sink, settin
     assert weight.addressable_shards[0].data.shape == ((8, 16) if "dataset_strategy" in settings else (4, 16))
 
 
-def test_groups_of_steps_are_cut_like_single_steps():
+def test_groups_of_steps_are_sharded_like_single_steps():
     rules = {kind: {"mode": "auto", "config": None} for kind in ("allgather", "reducescatter", "allreduce")}
     threshold = {"parallel_optimizer_threshold": 0}
     expected, actual = alone(True)[0], {}

@@ -25,7 +25,7 @@ SPEC = TensorSpec((48, 48), "float32", 4)
         ([((1, 1), (1, 1)), ((3, 8), (8, 1))], (3, 2, 2, 2)),
     ],
 )
-def test_cuts_of_three_stand_beside_cuts_of_eight_on_24_devices_of_a_stage(strategies, axes):
+def test_shards_of_three_stand_next_to_shards_of_eight_on_24_devices_of_a_stage(strategies, axes):
     operators = tuple(
         Operator(
             Operation(MARK, (SPEC, SPEC), (SPEC, SPEC), {"mark": operator_mark("MatMul", number, Side.IN, strategy)}),

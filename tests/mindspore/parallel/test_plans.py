@@ -75,7 +75,7 @@ def test_auto_parallel_has_a_plan():
         release()
 
 
-def test_what_is_not_cut_has_none():
+def test_what_is_not_sharded_has_none():
     context.set_context(mode=ms.GRAPH_MODE)
     with pytest.raises(SporaxRuntimeError, match="'parallel_mode' must be 'semi_auto_parallel' or"):
         plan_of(Net(), X)

@@ -175,7 +175,7 @@ def train(make, cut):
 
 @pytest.mark.parametrize("make", LAYERS, ids=lambda make: make.__name__)
 @pytest.mark.sampled(6)
-def test_layers_run_through_the_primitives_that_were_cut(make):
+def test_layers_run_through_the_primitives_that_were_sharded(make):
     losses, weights, *_ = train(make, cut=False)
     semi_auto(dataset_strategy="full_batch")
     cut_losses, cut_weights, planned, step, tensor = train(make, cut=True)

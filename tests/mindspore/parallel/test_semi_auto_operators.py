@@ -115,7 +115,7 @@ STEPS = [MERGED, *(OTHERS[start : start + PER_STEP] for start in range(0, len(OT
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("members", STEPS, ids=lambda members: f"{members[0][0].name}-{members[-1][0].name}")
-def test_cut_operators_equal_whole_ones(members):
+def test_sharded_operators_equal_unsharded_ones(members):
     cases = list(dict.fromkeys(case for case, _ in members))
     whole = dict(zip(cases, run([(case, None) for case in cases])[0], strict=True))
     cut, net, inputs = run(

@@ -250,7 +250,7 @@ def test_gradients_that_are_scattered_and_then_reduced_share_buffers_on_both_way
 
 def test_a_group_that_does_not_divide_the_ranks_leaves_the_parameter_whole(alone):
     step = make_step(lambda: Net(None), optimizer_weight_shard_size=3, **SHARDED)
-    context.forget_told()
+    context.forget_reported()
     with pytest.warns(
         UserWarning, match="'optimizer_weight_shard_size' must divide the 8 devices of a stage .* but got 3"
     ):
@@ -275,7 +275,7 @@ def test_a_repeated_loss_may_count_for_every_device(build):
         np.testing.assert_allclose(often[name], 8 * change, rtol=1e-3, atol=1e-6, err_msg=name)
 
 
-def test_a_loss_that_is_cut_is_not_repeated():
+def test_a_loss_that_is_sharded_is_not_repeated():
     context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, loss_repeated_mean=False)
     x = Tensor(np.arange(16, dtype=np.float32).reshape(8, 2))
     np.testing.assert_allclose(ms.grad(lambda x: x * x)(x).asnumpy(), 2 * x.asnumpy())
@@ -354,7 +354,7 @@ class Tied(nn.Cell):
         return self.two(self.one(x, self.weight), self.weight)
 
 
-def test_users_of_one_parameter_must_cut_it_alike():
+def test_users_of_one_parameter_must_shard_it_equally():
     expected = losses_of_one_device(make_step(lambda: Tied(((2, 1), (1, 4)))))
     np.testing.assert_allclose(run(make_step(lambda: Tied(((2, 1), (1, 4))), full_batch=True)), expected, rtol=2e-5)
     with pytest.raises(SporaxRuntimeError, match="'weight' has multiple users") as error:
@@ -363,7 +363,7 @@ def test_users_of_one_parameter_must_cut_it_alike():
     assert "one" in str(error.value)
 
 
-def test_operators_may_be_cut_against_their_rules_by_layouts():
+def test_operators_may_be_sharded_against_their_rules_by_layouts():
     layout = Layout((2, 4), ("a", "b"))
     softmax = ops.Softmax().shard((layout("a", "b"),), (layout("a", "b"),)).add_prim_attr("self_define_shard", True)
     x = Tensor(X)

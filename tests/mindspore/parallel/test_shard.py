@@ -48,7 +48,7 @@ def test_another_name_for_a_sharded_part_leaves_the_names_of_its_parameters():
 
 
 @pytest.mark.parametrize("settings", [AUTO, SEMI_AUTO], ids=["auto", "semi_auto"])
-def test_the_cuts_of_parameters_hold_in_every_mode(settings):
+def test_the_shardings_of_parameters_hold_in_every_mode(settings):
     net, x = Net(), Tensor(X)
     alone = net(x).asnumpy()
     context.set_context(mode=context.GRAPH_MODE)

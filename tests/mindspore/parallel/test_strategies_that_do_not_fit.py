@@ -178,7 +178,7 @@ def test_groups_of_optimizer_parallelism_that_do_not_divide_leave_weights_whole(
     )
     net = nn.WithLossCell(Net(), nn.CrossEntropyLoss())
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.1, 0.9))
-    context.forget_told()
+    context.forget_reported()
     message = f"'optimizer_weight_shard_size' must divide the 8 devices of a stage to have an effect, but got {size}"
     with nullcontext() if cut else pytest.warns(UserWarning, match=message):
         layout = parameter_layouts(step.program.plan(Tensor(X), Tensor(Y)))["block.weight"]

@@ -11,7 +11,7 @@ from sporax.mindspore import runtime
 from sporax.mindspore.runtime import _streams
 
 
-def test_a_stream_is_in_force_inside_of_its_context():
+def test_a_stream_is_the_current_one_inside_of_its_context():
     stream = runtime.Stream()
     with runtime.StreamCtx(stream):
         assert runtime.current_stream() is stream

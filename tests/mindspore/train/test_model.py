@@ -412,7 +412,7 @@ def test_predict_refuses(make_model: Any) -> None:
         make_model().predict(Tensor([[1.0, 2.0]]), backend="lite")
 
 
-def test_layouts_need_a_mode_that_cuts(make_data: Any, make_model: Any) -> None:
+def test_layouts_need_a_mode_that_shards(make_data: Any, make_model: Any) -> None:
     with pytest.raises(RuntimeError, match="'semi_auto_parallel' or 'auto_parallel', but got 'stand_alone'"):
         make_model().infer_train_layout(make_data())
     with pytest.raises(RuntimeError, match="but got 'stand_alone'"):

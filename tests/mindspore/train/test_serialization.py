@@ -158,7 +158,7 @@ def test_two_parameters_of_one_name_are_said(tmp_path: Path) -> None:
     assert load_checkpoint(str(tmp_path / "x.ckpt"))["x"].asnumpy() == [2.0]
 
 
-def test_cut_parameters_are_saved_whole_and_keep_their_cut(tmp_path: Path) -> None:
+def test_sharded_parameters_are_saved_complete_and_keep_their_sharding(tmp_path: Path) -> None:
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -188,7 +188,7 @@ def test_cut_parameters_are_saved_whole_and_keep_their_cut(tmp_path: Path) -> No
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_a_cut_file_is_never_taken_for_a_whole_one(
+def test_a_truncated_file_is_never_taken_for_a_complete_one(
     tmp_path_factory: pytest.TempPathFactory, format: str, data: st.DataObject
 ) -> None:
     path = tmp_path_factory.mktemp("ckpt") / f"x.{format}"
@@ -574,7 +574,7 @@ def test_directories_of_ranks_are_converted(tmp_path: Path) -> None:
         safetensors_to_ckpt(str(tmp_path / "nonsense"))
 
 
-def test_functions_of_distributed_checkpoints_are_here_too_as_in_mindspore():
+def test_functions_of_distributed_checkpoints_are_in_this_module_too_as_in_mindspore():
     from sporax.mindspore.train import checkpoint, serialization
 
     assert checkpoint.__all__

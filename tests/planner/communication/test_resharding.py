@@ -96,7 +96,7 @@ def test_the_same_redistribution_is_planned_once():
     assert redistribute((64, 64), 4, read("0 -"), read("- 0"), MESH) is first
 
 
-def test_uneven_cut():
+def test_uneven_sharding():
     with pytest.raises(SporaxValueError, match=r"\(6, 8\) must be divisible .* \[axis 0·axis 1, -\].*\(4, 1\)"):
         redistribute((6, 8), 4, read("01 -"), read("- -"), MESH)
 

@@ -41,7 +41,7 @@ def test_a_product_with_a_vector_is_bound_by_memory():
     assert seconds(product(1, 8192, 8192)) == pytest.approx(moved / H200.bytes_per_second)
 
 
-def test_cutting_shares_the_work():
+def test_sharding_divides_the_work():
     whole = seconds(product(8192, 8192, 8192))
     assert seconds(product(8192, 8192, 8192), (0,), (), (1,)) == pytest.approx(whole / 16)
 

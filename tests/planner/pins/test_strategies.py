@@ -85,7 +85,7 @@ def test_layouts_bring_their_own_axes():
         ("LinSpace", (16,), ((8,),), {"num": 16}, ((0, 1, 2),)),
     ],
 )
-def test_results_that_a_strategy_cuts(name, shape, strategy, attributes, wanted):
+def test_results_that_a_strategy_shards(name, shape, strategy, attributes, wanted):
     inputs = {"OneHot": [(16,)], "Tile": [(16, 8)], "LinSpace": [(), ()]}[name]
     actual = result_placement(mark(name, strategy, **attributes), inputs, TensorSpec(shape), MESH)
     assert actual is not None and actual.dims == wanted

@@ -10,7 +10,7 @@ SIZES = st.integers(1, 9)
 
 
 @given(st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=3, max_size=7), st.integers(1, 3), st.integers(10, 80))
-def test_it_is_the_best_of_all_cuts(sizes, num_stages, memory):
+def test_it_is_the_best_of_all_partitions(sizes, num_stages, memory):
     blocks = [Block(str(i), t, s, m, m) for i, (t, s, m) in enumerate(sizes)]
     best = None
     for cuts in itertools.combinations(range(1, len(blocks)), num_stages - 1):

@@ -29,7 +29,7 @@ def matmul(m=8, k=16, n=32):
     return operation("dot_general", [(m, k), (k, n)], [(m, n)], dimension_numbers=numbers)
 
 
-def test_megatron_cuts_give_partial_sums():
+def test_megatron_shardings_give_partial_sums():
     """Columns of the first weight, rows of the second: the result of the second product is a sum of parts."""
     rule = rule_for(matmul())
     m, k, n, *_ = range(5)
@@ -66,7 +66,7 @@ def test_problems_say_what_is_wrong():
         local_operation(matmul(m=6), rule, ((1,), (), (), (), ()), MESH)
 
 
-def test_a_minor_factor_needs_the_major_ones_cut():
+def test_a_minor_factor_needs_the_major_ones_sharded():
     op = operation("reshape", [(2, 12)], [(24,)], new_sizes=(24,))
     rule = rule_for(op)
     assert not is_legal(rule, ((), (1,), (), (), ()), MESH)

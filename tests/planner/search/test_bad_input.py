@@ -31,7 +31,7 @@ def test_a_number_of_devices_that_is_none(devices):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_impossible_and_contradictory_cuts_are_refused_by_every_search(mode):
+def test_impossible_and_contradictory_pins_are_refused_by_every_search(mode):
     weight, updated = GRAPH.inputs[0].tensor, GRAPH.outputs[0]
     with pytest.raises(SporaxValueError, match=rf"tensor {weight} must be complete and divide its shape \(64, 64\)"):
         search(GRAPH, EIGHT, MODEL, mode, SearchOptions(fixed={weight: Placement(((0,), (), ()))}))
@@ -40,7 +40,7 @@ def test_impossible_and_contradictory_cuts_are_refused_by_every_search(mode):
         search(GRAPH, EIGHT, MODEL, mode, SearchOptions(fixed=fixed))
 
 
-def test_a_cut_that_does_not_fit_the_devices():
+def test_a_pin_that_does_not_fit_the_devices():
     with pytest.raises(
         SporaxValueError,
         match=r"'fixed' must fit args\[0\] of shape \(16, 16\), but got \(3, 1\)\. .*must divide the 4 devices",

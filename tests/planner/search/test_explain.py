@@ -146,7 +146,7 @@ def test_what_does_not_fit_says_so():
     assert not tight.chosen.lacking_bytes
 
 
-def test_cuts_that_are_not_possible_are_told():
+def test_strategies_that_are_not_possible_are_reported():
     step = networks.mlp(2, 30, 1024)
     plan = replicated_plan(step.graph, MESH)
     (told,) = explain(step.graph, plan, MODEL, "#0")
@@ -166,7 +166,7 @@ def test_operators_are_found_by_variable_and_by_primitive():
         explain(GRAPH, PLAN, MODEL, "dot_generel")
 
 
-def test_layers_that_are_cut_alike_are_explained_once():
+def test_layers_with_equal_shardings_are_explained_once():
     operators = tuple(
         replace(item, path=f"layers.{n}.op" if item.name == "dot_general" and not item.backward else "other")
         for n, item in enumerate(GRAPH.operators)

@@ -141,7 +141,7 @@ def test_larger_plans_run_as_on_one_device(step):
     assert_same_results(step, result.plan)
 
 
-def test_what_cannot_be_cut_is_reported_in_loops_too():
+def test_what_cannot_be_sharded_is_reported_in_loops_too():
     def loop(x):
         return jax.lax.scan(lambda x, _: (x + jax.lax.rng_uniform(0.0, 1.0, (16, 16)), None), x, None, length=3)[0]
 

@@ -65,7 +65,7 @@ def test_many_decisions_are_made_in_one_round_where_messages_prove_it_good_enoug
     assert recursive(graph, FOUR, roofline(FOUR)).statistics["orders"] == 2
 
 
-def test_the_collector_rests_in_the_search():
+def test_garbage_collection_is_paused_in_the_search():
     graph, model, looked = layers(2), roofline(FOUR), []
 
     def note(phase, info):

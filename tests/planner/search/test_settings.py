@@ -39,7 +39,7 @@ def test_slices_of_products_are_aligned(search):
     assert actual.cost_seconds >= free.cost_seconds
 
 
-def test_what_follows_is_cut_like_its_producer():
+def test_what_follows_is_sharded_like_its_producer():
     options = SearchOptions(fully_use_devices=True, follow=True)
     actual, free = dynamic(GRAPH, EIGHT, MODEL, options), dynamic(GRAPH, EIGHT, MODEL)
     problem = ProblemBuilder(GRAPH, EIGHT, MODEL, options).build()

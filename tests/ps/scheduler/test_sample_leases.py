@@ -19,11 +19,11 @@ def leases():
 
 
 def test_leases_cover_all_samples_once(leases):
-    lent = []
+    leased = []
     for _ in range(3):
-        lent.append(leases.lend(ask(0)))
-        assert leases.finish(lent[-1])
-    assert [leases.samples_of(lease) for lease in lent] == [(0, 4), (4, 8), (8, 10)]
+        leased.append(leases.lend(ask(0)))
+        assert leases.finish(leased[-1])
+    assert [leases.samples_of(lease) for lease in leased] == [(0, 4), (4, 8), (8, 10)]
     assert leases.lend(ask(0)) is None
     assert not leases.has_open_leases
 
@@ -33,7 +33,7 @@ def test_a_worker_that_asks_again_gets_the_lease_that_it_has(leases):
     assert leases.lend(ask(1)) == 1
 
 
-def test_what_a_restarted_worker_had_not_finished_is_lent_again(leases):
+def test_what_a_restarted_worker_had_not_finished_is_leased_again(leases):
     first, second = leases.lend(ask(0)), leases.lend(ask(1))
     leases.finish(second)
     leases.take_back(0, 2)

@@ -51,7 +51,7 @@ def replayed(records: list[tuple[Record, list[Frame]]]) -> SlotState:
     return state
 
 
-def test_cut_at_every_byte_the_log_gives_back_every_whole_record(tmp_path: Path) -> None:
+def test_truncated_at_every_byte_the_log_gives_back_every_complete_record(tmp_path: Path) -> None:
     records = history(4)
     ends = []
     for count in range(len(records) + 1):

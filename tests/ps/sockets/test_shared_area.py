@@ -200,9 +200,9 @@ def test_what_was_written_without_a_header_is_never_read(hubs: Hubs, tmp_path: P
         (0xFFFF, 1 << 20),
     ],
 )
-@pytest.mark.parametrize("lent", [True, False])
-def test_a_place_outside_of_a_bank_ends_the_connection(hubs: Hubs, place: int, size: int, lent: bool) -> None:
-    message = push(1, 1)[0] if lent else Pulled(1, 0, 0, [], [])
+@pytest.mark.parametrize("in_use", [True, False])
+def test_a_place_outside_of_a_bank_ends_the_connection(hubs: Hubs, place: int, size: int, in_use: bool) -> None:
+    message = push(1, 1)[0] if in_use else Pulled(1, 0, 0, [], [])
     hubs.out._socket.sendall(wire.head_apart(message, place, size))
     assert hubs.receive(hubs.server, 0) == []
     assert hubs.server.bad_messages == 1

@@ -68,7 +68,7 @@ def connected(where: str) -> socket.socket:
     return socket.create_connection((host.strip("[]"), int(port)))
 
 
-def test_messages_cut_anywhere_arrive_whole(pair: tuple[socket.socket, Stream]) -> None:
+def test_messages_split_anywhere_arrive_complete(pair: tuple[socket.socket, Stream]) -> None:
     raw, stream = pair
     rng = random.Random(0)
     messages = [push(number, rng.choice([0, 1, 7, 3000, 30000])) for number in range(30)]

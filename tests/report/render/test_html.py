@@ -117,7 +117,7 @@ def test_functions_of_plain_jax_have_a_box_per_heavy_operator(tmp_path):
     assert any("['up']" in text for text in page.texts)
 
 
-def test_layers_that_are_cut_alike_are_drawn_once():
+def test_layers_with_equal_shardings_are_drawn_once():
     def deep(layers):
         def run(ws, x):
             for number, w in enumerate(ws):

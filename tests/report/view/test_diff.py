@@ -45,7 +45,7 @@ def test_lines_fit_and_layers_that_differ_alike_are_one_row():
     assert re.search(r"\d-\d dot_general \(\d ×\)", text)
 
 
-def test_a_loop_whose_rounds_are_cut_otherwise_differs():
+def test_a_loop_whose_rounds_are_sharded_otherwise_differs():
     mine, other = planned(as_a_loop, (1, 1, 8)), planned(as_a_loop, (1, 8, 1))
     assert "dot_general" in mine.diff(other)
     assert mine.diff(mine) == ""

@@ -266,7 +266,7 @@ def test_a_graph_is_looked_through_once(monkeypatch):
     assert len(looked) == 1
 
 
-def test_layers_that_are_cut_alike_are_one_row():
+def test_layers_with_equal_shardings_are_one_row():
     def step(weights, x):
         for number, weight in enumerate(weights):
             with jax.named_scope(f"layers.{number}"):

@@ -12,7 +12,7 @@ from sporax.runtime.devices.global_view import Argument
 SHAPE = jax.ShapeDtypeStruct((4, 2), jnp.float32)
 
 
-def test_an_argument_may_be_cut_and_is_on_the_device_unless_said_otherwise():
+def test_an_argument_may_be_sharded_and_is_on_the_device_by_default():
     assert asdict(Argument(Role.DATA, "input 0", SHAPE)) == {
         "role": Role.DATA,
         "name": "input 0",

@@ -38,7 +38,7 @@ ARGUMENTS = [jnp.float32(5)], jnp.ones(3)
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_step_that_is_not_run_keeps_its_variables_and_gives_zeros(at_level, level):
     run = at_level(level)
-    program = dry_run.rehearse(jax.jit(step).lower(*ARGUMENTS), jax.jit(step), "step")
+    program = dry_run.for_dry_run(jax.jit(step).lower(*ARGUMENTS), jax.jit(step), "step")
     written, results = program(*ARGUMENTS)
     assert written[0] is ARGUMENTS[0][0]
     np.testing.assert_array_equal(results["double"], [0, 0, 0])
@@ -49,7 +49,7 @@ def test_a_step_that_is_not_run_keeps_its_variables_and_gives_zeros(at_level, le
 
 def test_at_level_3_this_ranks_part_is_run_and_timed(at_level):
     run = at_level(3)
-    program = dry_run.rehearse(jax.jit(step).lower(*ARGUMENTS), jax.jit(step), "step")
+    program = dry_run.for_dry_run(jax.jit(step).lower(*ARGUMENTS), jax.jit(step), "step")
     for _ in range(2):
         written, results = program(*ARGUMENTS)
     assert float(written[0]) == 8
@@ -64,9 +64,9 @@ def test_a_joint_program_is_compiled_for_all_ranks_and_run_for_one(at_level, joi
         lambda written, x: ([written[0] + exchanges.reduce(axis, x, "sum")], x), devices
     )
     arguments = [jnp.float32(1)], jnp.float32(2), jnp.int32(0)
-    rehearsed = dry_run.rehearse(program.lower(*arguments), program, "step")
+    dry = dry_run.for_dry_run(program.lower(*arguments), program, "step")
     assert run.steps[0].collectives == {"all-reduce": 1}
-    ((written, x), zero) = rehearsed(*arguments)
+    ((written, x), zero) = dry(*arguments)
     assert (float(written[0]), float(x), int(zero)) == (1 + 8 * 2, 2, 0)
 
 
@@ -74,21 +74,21 @@ def test_below_level_3_a_joint_program_keeps_its_variables_too(at_level, join):
     at_level(1)
     program = joint_arrays.compile_jointly(lambda written, x: ([written[0] + x], x), join().devices)
     arguments = [jnp.float32(1)], jnp.float32(2), jnp.int32(0)
-    (written, x), zero = dry_run.rehearse(program.lower(*arguments), program, "step")(*arguments)
+    (written, x), zero = dry_run.for_dry_run(program.lower(*arguments), program, "step")(*arguments)
     assert (float(written[0]), float(x), int(zero)) == (1, 0, 0)
 
 
 def test_a_sharded_step_gives_zeros_and_is_not_computed(at_level):
     at_level(1)
     lowered = jax.jit(lambda x: [x + 1, (x * 2).astype(jnp.int32)]).lower(jnp.ones(3))
-    (zeros,) = dry_run.rehearse_planned(lowered, 1, "step")()
+    (zeros,) = dry_run.planned_for_dry_run(lowered, 1, "step")()
     np.testing.assert_array_equal(zeros, np.zeros(3, np.int32))
     at_level(3)
     with pytest.raises(
         SporaxNotImplementedError,
         match=re.escape("For 'sporax run', sim_level must be at most 2 for a step that is sharded over devices"),
     ):
-        dry_run.rehearse_planned(lowered, 1, "step")
+        dry_run.planned_for_dry_run(lowered, 1, "step")
 
 
 def test_a_dry_run_starts_with_as_many_devices_as_ranks_and_an_empty_folder(monkeypatch, tmp_path, capfd):
@@ -108,7 +108,7 @@ def test_a_dry_run_starts_with_as_many_devices_as_ranks_and_an_empty_folder(monk
     dry_run.stop()
     assert not dry_run.active()
     said = capfd.readouterr().err
-    assert "DRY RUN, level 1: this process imitates rank 2 of 16. Steps are compiled and not run" in said
+    assert "DRY RUN, level 1: this process simulates rank 2 of 16. Steps are compiled and not run" in said
     assert "the dry run of rank 2 is over" in said
 
 

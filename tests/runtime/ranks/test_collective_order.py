@@ -65,7 +65,7 @@ def test_values_stay_as_they_are(dtype):
     np.testing.assert_array_equal(followed, array)
 
 
-def test_empty_arrays_and_programs_without_order_leave_no_receipt():
+def test_empty_arrays_and_programs_without_order_leave_no_token():
     empty = jnp.zeros((0, 3))
     collective_order.record_collective(X)  # outside of a program there is nothing to keep in order
     assert collective_order.order_token() is None
@@ -75,7 +75,7 @@ def test_empty_arrays_and_programs_without_order_leave_no_receipt():
         assert collective_order.order_token() is None
 
 
-def test_an_inner_trace_knows_only_the_receipt_that_it_was_given():
+def test_an_inner_trace_knows_only_the_token_that_it_gets():
     inside = []
 
     @jax.jit

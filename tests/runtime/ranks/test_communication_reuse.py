@@ -208,7 +208,7 @@ def test_a_program_without_equal_operators_says_so(monkeypatch, capsys):
 
 def test_one_device_is_told_that_it_has_no_effect(monkeypatch):
     monkeypatch.setenv("MS_COMM_COMPILER_OPT", "-1")
-    context.forget_told()
+    context.forget_reported()
     net = Net(1)
     step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 0.1)).set_train()
     with pytest.warns(

@@ -319,7 +319,7 @@ def _plan(program: target.Target, show: Show) -> int:
 
 def _plan_rest(show: Show) -> int:
     """Plan gradients with which the script has called no optimizer; returns the exit code."""
-    rest = [waiting for waiting in SESSION.postponed if not waiting.taken]
+    rest = [waiting for waiting in SESSION.deferred_gradients if not waiting.taken]
     if not rest:
         return 0
     try:

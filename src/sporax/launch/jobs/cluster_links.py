@@ -177,19 +177,19 @@ class SchedulerElsewhere:
             self._next_try = time.monotonic() + _RETRY_SECONDS if self._stream is None else None
         end = time.monotonic() + (_WORD_SECONDS if is_expected else 0)
         while self._stream is not None and select.select([self._stream], [], [], max(0, end - time.monotonic()))[0]:
-            heard = membership.receive_as_launcher(self._stream, (self._host, self.port))
-            if isinstance(heard, tuple):
-                self.ranks = {self._local_ranks[name]: rank for name, rank in zip(self._asked, heard, strict=True)}
+            word = membership.receive_as_launcher(self._stream, (self._host, self.port))
+            if isinstance(word, tuple):
+                self.ranks = {self._local_ranks[name]: rank for name, rank in zip(self._asked, word, strict=True)}
                 continue
-            if self._open is not None and not heard.node_id:  # the scheduler has ended before it could say more
-                heard = msgspec.structs.replace(self._open, is_open=False)
-            self._is_final, self._open = heard.final, heard if heard.is_open else None
+            if self._open is not None and not word.node_id:  # the scheduler has ended before it could say more
+                word = msgspec.structs.replace(self._open, is_open=False)
+            self._is_final, self._open = word.final, word if word.is_open else None
             if self._open is None:
                 # The scheduler has nothing more to say after the end of the job.
                 self._leave(messages.Leave(None))
-            cause = _local_cause(self._local_ranks, heard.node_id)
-            reason = None if heard.well else heard.reason
-            yield ClusterEnded(reason, cause, False, heard.is_own_word, heard.exit_code, heard.is_open)
+            cause = _local_cause(self._local_ranks, word.node_id)
+            reason = None if word.well else word.reason
+            yield ClusterEnded(reason, cause, False, word.is_own_word, word.exit_code, word.is_open)
 
     def is_final(self) -> bool:
         """As the scheduler has told."""

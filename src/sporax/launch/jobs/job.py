@@ -168,12 +168,12 @@ def _plan_rank(options: LaunchOptions, local_rank: int, share: cores.Share, sett
     if options.rank_table_file:
         variables["RANK_TABLE_FILE"] = os.path.abspath(options.rank_table_file)
     if options.dry_run is not None:
-        variables |= _imitation(options.dry_run, local_rank, options.log_dir)
+        variables |= _simulation(options.dry_run, local_rank, options.log_dir)
     return RankPlan(local_rank, rank, variables, share, _log_path(options, rank, local_rank))
 
 
-def _imitation(dry_run: DryRunOptions, number: int, log_dir: str) -> dict[str, str]:
-    """Variables that make the process `number` imitate its rank."""
+def _simulation(dry_run: DryRunOptions, number: int, log_dir: str) -> dict[str, str]:
+    """Variables that make the process `number` simulate its rank."""
     there = str(dry_run.ranks[number] % dry_run.local_size)
     return {
         SIMULATION_VARIABLE: str(dry_run.level),

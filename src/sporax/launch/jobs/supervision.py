@@ -76,7 +76,7 @@ class RestartPolicy(Struct, frozen=True):
         if starts > self.max_restarts:
             return None
         doublings = min(max(0, starts - _QUICK_STARTS - 1), 10)
-        return min(self.pause_seconds * 2**doublings, self.longest_pause_seconds)
+        return min(self.pause_seconds * 2.0**doublings, self.longest_pause_seconds)
 
 
 class Member(Struct):
@@ -123,8 +123,8 @@ class ClusterFormed(Struct, frozen=True):
 
 
 class ClusterEnded(Struct, frozen=True):
-    """Event: all ranks of the job have left, or it has failed; `failure` says what went wrong with one that did not leave properly,
-    and `cause` is that rank: a local one, or ELSEWHERE; None where no single rank is the cause.
+    """Event: all ranks of the job have left, or it has failed; `failure` says what went wrong, as with one that did not leave
+    properly, and `cause` is that rank: a local one, or ELSEWHERE; None where no single rank is the cause.
     `is_accused`: other ranks say so of it; it has not failed itself. `is_own_word`: it has said so itself, by an exception.
     `exit_code`: that rank's, 0 where it is not known; `is_open`: its launcher will say, and the event comes again.
     """
@@ -212,7 +212,7 @@ class Supervision(Struct):
         members: processes that are started again alone.
         is_done: the scheduler of the servers has said so.
         is_parting: servers alone are left, and have a moment to end.
-        is_told_to_stop: a signal came.
+        is_stopped_by_signal: a signal came.
         ended: local ranks whose process has ended, and members that are not started again.
         joined: local ranks that have registered with the scheduler, and members that have.
         gathering: whether some rank has registered and not all ranks of the job have.
@@ -220,7 +220,7 @@ class Supervision(Struct):
         waits_for_others: whether ranks of other nodes may still be at work.
         verdict: what the scheduler says went wrong, kept back while the rank concerned may still speak.
         is_open: the launcher of another node will say more in a moment.
-        is_told: the scheduler is on another node.
+        is_remote: the scheduler is on another node.
         blamed: local ranks that were named as those that failed first.
         phase: where the job is.
         exit_code: what the launcher will end with.
@@ -236,7 +236,7 @@ class Supervision(Struct):
     members: dict[int, Member] = field(default_factory=dict)
     is_done: bool = False
     is_parting: bool = False
-    is_told_to_stop: bool = False
+    is_stopped_by_signal: bool = False
     ended: set[int] = field(default_factory=set)
     joined: set[int] = field(default_factory=set)
     gathering: bool = False
@@ -244,7 +244,7 @@ class Supervision(Struct):
     waits_for_others: bool = False
     verdict: ClusterEnded | None = None
     is_open: bool = False
-    is_told: bool = False
+    is_remote: bool = False
     blamed: frozenset[int] = frozenset()
     phase: RunPhase = RunPhase.RUNNING
     exit_code: int = 0
@@ -273,14 +273,14 @@ class Supervision(Struct):
             case RankJoined(local_rank):
                 self.joined.add(local_rank)
                 self.gathering = not self.formed
-                return self._stop_if_hopeless()
+                return self._stop_if_awaited_in_vain()
             case ClusterFormed():
                 self.gathering, self.formed, self.waits_for_others = False, True, True
                 return []
             case ClusterEnded():
                 return self._cluster_ended(event)
             case SignalReceived(signum):
-                self.is_told_to_stop = True
+                self.is_stopped_by_signal = True
                 return self._signal_came(signum)
             case GraceExpired():
                 return self._grace_over()
@@ -334,7 +334,7 @@ class Supervision(Struct):
         failed = {local_rank: status for local_rank, status in sorted(statuses.items()) if status != 0}
         self.all_well = self.all_well and not failed
         if self.phase is not RunPhase.RUNNING or not (failed or self.doubtful):
-            return self._stop_if_hopeless() or self._finish_if_complete()
+            return self._stop_if_awaited_in_vain() or self._finish_if_complete()
         is_first = not self.doubtful
         self.doubtful |= failed
         if self._may_be_consequences():
@@ -358,7 +358,7 @@ class Supervision(Struct):
         self.blamed = frozenset(blamed)
         # The largest code: a rank that was killed by a signal, if there is one.
         blame = [BlameRank(local_rank, status) for local_rank, status in blamed.items()]
-        exit_code = self._told_code or max(map(exit_code_of, (blamed or failed).values()))
+        exit_code = self._cause_code or max(map(exit_code_of, (blamed or failed).values()))
         return [*instructions, *blame, *self._stop(exit_code)]
 
     def _causes_among(self, failed: Mapping[int, int]) -> tuple[Mapping[int, int], list[Instruction]]:
@@ -370,14 +370,14 @@ class Supervision(Struct):
         if not self.formed or word.is_accused or word.cause is None or word.cause not in failed:
             # They have ended because of another one, where the scheduler names it.
             return {} if self.formed and word.cause is not None else failed, [Tell(str(word.failure))]
-        # Its own end says more than the scheduler; the others are innocent.
+        # Its own end says more than the scheduler; the others' failures are secondary.
         status = failed[word.cause]
         words: list[Instruction] = []
-        if self.is_told and word.is_own_word:  # as the launchers of other nodes say it
+        if self.is_remote and word.is_own_word:  # as the launchers of other nodes say it
             words = [Tell(f"{word.failure} (ended with exit code {exit_code_of(status)})")]
         return {word.cause: status}, words
 
-    def _stop_if_hopeless(self) -> list[Instruction]:
+    def _stop_if_awaited_in_vain(self) -> list[Instruction]:
         """Stop when a rank has ended without joining while others wait for it to join."""
         # Ranks that never call `init` are no loss while no rank waits for them.
         absent = sorted(self.ended - self.joined)
@@ -387,7 +387,7 @@ class Supervision(Struct):
         return [Tell(text), *self._stop(FAILED)]
 
     @property
-    def _told_code(self) -> int:
+    def _cause_code(self) -> int:
         """Exit code of the rank that is the cause, on whatever node; 0 where it is not known."""
         return 0 if self.verdict is None else self.verdict.exit_code
 
@@ -403,7 +403,7 @@ class Supervision(Struct):
             return [Tell(word.failure), *self._stop(word.exit_code or FAILED)]
         self.verdict = word
         # A member is the cause only of what has been formed; launchers without the scheduler hear of it only so.
-        self.is_told = self.is_told or (word.cause is not None and not self.formed)
+        self.is_remote = self.is_remote or (word.cause is not None and not self.formed)
         self.formed = self.formed or word.cause is not None
         if was_open and not self.is_open:
             return self._grace_over()
@@ -434,7 +434,7 @@ class Supervision(Struct):
         if self.phase is RunPhase.RUNNING and self.doubtful:
             return self._believe()
         if self.phase is RunPhase.RUNNING and self.verdict is not None:
-            return [Tell(str(self.verdict.failure)), *self._stop(self._told_code or FAILED)]
+            return [Tell(str(self.verdict.failure)), *self._stop(self._cause_code or FAILED)]
         if self.phase is RunPhase.RUNNING and self.is_parting:
             return [self._finish()]
         # They have had their time to end by themselves.
@@ -474,7 +474,7 @@ class Supervision(Struct):
     def _finish(self) -> Finish:
         """The end, or that of this start of all ranks."""
         self.phase = RunPhase.FINISHED
-        is_final = self.exit_code == 0 or self.is_told_to_stop or bool(self.members)
+        is_final = self.exit_code == 0 or self.is_stopped_by_signal or bool(self.members)
         return Finish(self.exit_code, None if is_final else self.policy.pause(self.starts))
 
     def _still_running(self) -> tuple[int, ...]:

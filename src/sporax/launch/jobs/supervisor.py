@@ -281,10 +281,10 @@ class RankSupervisor(Supervisor):
                 self.processes[local_rank].signal_group(signal.SIGKILL)
         has_failed = any(status > 0 for status in ended.values())
         # First: a rank that ends because of another has told the scheduler of which.
-        heard = list(self._link.events(is_expected=has_failed))
+        events = list(self._link.events(is_expected=has_failed))
         # Where another node was told to stop, the job is not started again.
-        self._state.is_told_to_stop |= self._link.is_final()
-        yield from heard
+        self._state.is_stopped_by_signal |= self._link.is_final()
+        yield from events
         self._number()
         if ended:
             yield supervision.ProcessesEnded(ended)
@@ -292,7 +292,7 @@ class RankSupervisor(Supervisor):
     def _tell_others(self) -> None:
         """With the rank that has failed, if it was one."""
         reason, ended = f"ended its ranks: {self.failure}", self._ended or messages.Leave(None)
-        self._link.tell_failure(structs.replace(ended, failure=reason, final=self._state.is_told_to_stop))
+        self._link.tell_failure(structs.replace(ended, failure=reason, final=self._state.is_stopped_by_signal))
 
     def _blame(self, local_rank: int, status: int) -> None:
         """Name the rank that failed and quote its log."""

@@ -165,7 +165,7 @@ class LocalCluster(Supervisor):
                 yield from self._start(self._children[number], now)
         ended = self._newly_ended()
         # First: what ends here may end because of another machine.
-        yield from self._heard()
+        yield from self._launcher_events()
         for number, status in ended.items():
             self.processes.pop(number).release()
             child = self._children[number]
@@ -182,7 +182,7 @@ class LocalCluster(Supervisor):
             # The last that it has said holds after its end.
             self._follow(self._requester.ask(GetWanted(self._running_workers()), Wanted, 0.05) or self.wanted)
 
-    def _heard(self) -> Iterator[Event]:
+    def _launcher_events(self) -> Iterator[Event]:
         """What launchers of other machines say."""
         return iter(())
 

@@ -134,7 +134,7 @@ class LaunchedCluster(LocalCluster):
         if self._others is not None:
             self._others.link.close()
         # Whoever has sent a signal knows.
-        if not self.failure or self._state.is_told_to_stop:
+        if not self.failure or self._state.is_stopped_by_signal:
             return
         print(f"sporax run: {self.failure}", file=sys.stderr)
         with suppress(OSError):  # the terminal has it, too
@@ -146,13 +146,13 @@ class LaunchedCluster(LocalCluster):
                 for line in last_lines(str(child.log), QUOTED_LINES):
                     print(f"  | {line}", file=sys.stderr)
 
-    def _heard(self) -> Iterator[supervision.Event]:
+    def _launcher_events(self) -> Iterator[supervision.Event]:
         return iter(()) if self._others is None else self._others.events()
 
     def _tell_others(self) -> None:
         # At once: workers elsewhere would fail without the servers of this machine.
         if self._others is not None:
-            exit_code = 0 if self._state.is_told_to_stop else self._state.exit_code
+            exit_code = 0 if self._state.is_stopped_by_signal else self._state.exit_code
             self._others.tell(f"has ended its processes: {self.failure}", exit_code)
 
     def _show_tails(self) -> None:

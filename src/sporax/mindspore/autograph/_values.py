@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError
-from sporax.mindspore.autograph._meeting import CommonPart, Pair, UnlikeError, common_part
 from sporax.mindspore.autograph._rewriter import PREFIX
+from sporax.mindspore.autograph._tensor_conditions import CommonPart, Pair, UnlikeError, common_part
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 from sporax.runtime.state import frames, ordered_trees

@@ -17,7 +17,7 @@ import jax
 
 from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
-from sporax.mindspore.common import _postponed as postponed
+from sporax.mindspore.common import _deferred_gradients as deferred_gradients
 from sporax.mindspore.common._assigned_globals import AssignedGlobals
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.symbol import check_described
@@ -133,7 +133,7 @@ def run_program(program: programs.Program, args: tuple[Any, ...], kwargs: dict[s
         assigned.look()
     try:
         # Gradients may be computed here and used by an optimizer in a call of its own.
-        return postponed.run(program, args, kwargs) if context.plans_only() else program(*args, **kwargs)
+        return deferred_gradients.run(program, args, kwargs) if context.plans_only() else program(*args, **kwargs)
     except frames.ValueNeededError as needed:
         # MindSpore's compiled steps have shapes that depend on values at any level, but Python's values only at LAX.
         is_shape = isinstance(needed, frames.ShapeNeededError)

@@ -80,7 +80,7 @@ class _Part:
                 filled[place] = array
             return jax.tree.unflatten(tree, filled)
 
-        once = _Once(self, variables, call)
+        once = _DifferentiableCall(self, variables, call)
         outputs = once(list(map(frames.read, variables)), arrays)
         structure, written = once.found
         frames.commit(dict(zip(written, outputs[len(outputs) - len(written) :], strict=True)))
@@ -138,7 +138,7 @@ class _Part:
         return pulled
 
 
-class _Once:
+class _DifferentiableCall:
     """One call of a part, as a function of arrays that JAX differentiates.
 
     Attributes:
@@ -174,7 +174,7 @@ class _Once:
         values, arrays = [entry.value for entry in values], [entry.value for entry in arrays]
         if any(isinstance(array, jax.core.Tracer) for array in (*values, *arrays)):
             # These are differentiated themselves, so the call is one of its kind again.
-            once = _Once(self.part, self.variables, self.call)
+            once = _DifferentiableCall(self.part, self.variables, self.call)
             outputs = once(values, arrays)
             self.found = once.found
         else:

@@ -11,7 +11,7 @@ import jax
 from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ir import variables
 from sporax.mindspore import context
-from sporax.mindspore.ops._collectives import told_ranks
+from sporax.mindspore.ops._collectives import own_ranks
 from sporax.runtime import world as distributed
 from sporax.runtime.ranks import collectives, groups
 
@@ -118,7 +118,7 @@ def get_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
         SporaxTypeError: `group` is not a string.
         SporaxRuntimeError: no such group, or this rank is not a member.
     """
-    return told_ranks.rank_in(_find("get_rank", group))
+    return own_ranks.rank_in(_find("get_rank", group))
 
 
 def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
@@ -130,7 +130,7 @@ def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     Raises:
         SporaxTypeError, SporaxRuntimeError: as `get_rank`.
     """
-    return told_ranks.size_of(_find("get_group_size", group))
+    return own_ranks.size_of(_find("get_group_size", group))
 
 
 def get_local_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
@@ -142,7 +142,7 @@ def get_local_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     _only_world("get_local_rank", group)
     world = distributed.world()
     # Before joining, the launcher's variables say it.
-    return told_ranks.from_environ("LOCAL_RANK", 0) if world is None else world.local_rank * context.ranks_of_process()
+    return own_ranks.from_environ("LOCAL_RANK", 0) if world is None else world.local_rank * context.ranks_of_process()
 
 
 def get_local_rank_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
@@ -154,9 +154,7 @@ def get_local_rank_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     _only_world("get_local_rank_size", group)
     world = distributed.world()
     return (
-        told_ranks.from_environ("LOCAL_RANK_SIZE", 1)
-        if world is None
-        else world.local_size * context.ranks_of_process()
+        own_ranks.from_environ("LOCAL_RANK_SIZE", 1) if world is None else world.local_size * context.ranks_of_process()
     )
 
 

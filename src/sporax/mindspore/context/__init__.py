@@ -26,7 +26,7 @@ _HOMES = homes("sporax.ir.config.parallel_config", "ParallelMode") | homes_in(
         set_auto_parallel_context set_world snapshot starts_from_first_rank using world_size
     _supported: check_step check_supported check_with_servers enter_step note_not_joined note_size_of_all_ranks plan_settings
         plan_settings_of_training plans_only refuse_eager shards_compiled_steps
-    _unused: forget_told tell_unused
+    _unused: forget_reported tell_unused
     """,
 )
 # MindSpore's module has them under these names too.

@@ -216,9 +216,9 @@ def note_not_joined(what: str) -> bool:
 
 def _note_single_device() -> None:
     """Say once that one of several devices works, to a script that has counted them and set no parallel mode."""
-    if (SESSION.told_size or 1) > 1 and ranks_of_process() > 1:
+    if (SESSION.reported_size or 1) > 1 and ranks_of_process() > 1:
         _say_once(
-            f"For 'get_group_size', there are {SESSION.told_size} ranks, but one of the {ranks_of_process()} devices of this "
+            f"For 'get_group_size', there are {SESSION.reported_size} ranks, but one of the {ranks_of_process()} devices of this "
             "process does all the work in the parallel mode 'stand_alone'. Set another mode to use all of them."
         )
 

@@ -182,7 +182,7 @@ PS = _by_field(
 )
 """By field of `PsConfig`."""
 
-_told: set[tuple[str, str, str]] = set()
+_reported: set[tuple[str, str, str]] = set()
 
 
 def tell_unused(parameters: Sequence[Trained]) -> None:
@@ -194,8 +194,8 @@ def tell_unused(parameters: Sequence[Trained]) -> None:
     config = _parallel.snapshot()
     for function, name, value, needs in _unused(config):
         entry = (f"{function} {config.parallel_mode}", name, repr(value))
-        if entry not in _told:
-            _told.add(entry)
+        if entry not in _reported:
+            _reported.add(entry)
             warnings.warn(f"For '{function}', '{name}' has no effect in this step: it needs {needs}.", stacklevel=2)
     if config.in_global_view:
         _tell_of_parameters(config, parameters)
@@ -206,9 +206,9 @@ def tell_unused(parameters: Sequence[Trained]) -> None:
         )
 
 
-def forget_told() -> None:
+def forget_reported() -> None:
     """Tell all of it again."""
-    _told.clear()
+    _reported.clear()
 
 
 def _unused(config: ParallelConfig) -> Iterator[tuple[str, str, Any, str]]:
@@ -274,6 +274,6 @@ def _tell_of_parameters(config: ParallelConfig, parameters: Sequence[Trained]) -
 
 
 def _tell_once(text: str) -> None:
-    if (text, "", "") not in _told:
-        _told.add((text, "", ""))
+    if (text, "", "") not in _reported:
+        _reported.add((text, "", ""))
         warnings.warn(text, stacklevel=4)

@@ -18,7 +18,7 @@ import numpy as np
 from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
-from sporax.mindspore.ops._collectives import messages, primitives, told_ranks
+from sporax.mindspore.ops._collectives import messages, own_ranks, primitives
 from sporax.mindspore.ops._collectives.primitives import check_int, check_member, check_tensor
 from sporax.mindspore.ops._collectives.requests import CommHandle, P2POp, check_operations, exchange
 from sporax.runtime import world as distributed
@@ -81,13 +81,13 @@ def get_rank(group: str | None = None) -> int:
     """Rank of this process in a group; -1 if it is not a member."""
     members = groups.find(group, "get_rank")
     # -1, as in torch.distributed, where MindSpore's other interface raises.
-    return told_ranks.rank_in(members) if groups.this_rank() in members.ranks else -1
+    return own_ranks.rank_in(members) if groups.this_rank() in members.ranks else -1
 
 
 def get_world_size(group: str | None = None) -> int:
     """Number of members; -1 if this process is not one of them."""
     members = groups.find(group, "get_world_size")
-    return told_ranks.size_of(members) if groups.this_rank() in members.ranks else -1
+    return own_ranks.size_of(members) if groups.this_rank() in members.ranks else -1
 
 
 def new_group(

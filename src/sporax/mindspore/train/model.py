@@ -281,9 +281,9 @@ class Model:
             check_batch=check_two_columns if self._loss_fn is not None else partial(check_inputs, self._network),
             after_epoch=lambda manager: self._validate(valid, manager),
         )
-        heard = [*requested, *default_progress(requested), *job_progress()]
+        listeners = [*requested, *default_progress(requested), *job_progress()]
         # Settings first and the saving of an exception last: it must happen while callbacks are still open.
-        with self._parallel_settings(), CallbackManager(heard) as manager, save_on_exception(requested, facts):
+        with self._parallel_settings(), CallbackManager(listeners) as manager, save_on_exception(requested, facts):
             facts.parallel_mode = get_auto_parallel_context("parallel_mode")
             facts.device_number = get_auto_parallel_context("device_num")
             loop.run(range(initial_epoch, epoch), manager)
@@ -313,7 +313,7 @@ class Model:
             return
         # Callbacks see the numbers of the evaluation meanwhile.
         saved = {name: self._facts[name] for name in ("mode", "cur_step_num", "batch_num", "net_outputs")}
-        listeners = [callback for callback in manager.callbacks if callback.hears_evaluation_in_fit]
+        listeners = [callback for callback in manager.callbacks if callback.receives_evaluation_in_fit]
         # MindSpore's `fit` reports the loss of the evaluation besides the metrics.
         losses = Loss()
         self._facts.update(
@@ -528,7 +528,7 @@ class Model:
 class _ScaleFollower(Callback):
     """Tells the loss scale manager after every step whether it overflowed; the step has acted on it by itself."""
 
-    hears_evaluation_in_fit = False
+    receives_evaluation_in_fit = False
 
     def __init__(self, manager: Any) -> None:
         self._manager = manager

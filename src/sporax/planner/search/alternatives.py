@@ -177,8 +177,8 @@ class _Subspaces:
                 yield _Subspace(subspace.bound, (), False, subspace.bound, {**allowed, node: others}, subspace.chosen)
             allowed[node] = (subspace.chosen[node],)
 
-    def _looked_at(self, subspace: _Subspace, enough: float) -> _Subspace:
-        """The part with a bound by messages, and with its best plan where they prove one; `enough` is a bound that is.
+    def _looked_at(self, subspace: _Subspace, target_bound: float) -> _Subspace:
+        """The part with a bound by messages, and with its best plan where they prove one; `target_bound` is one that is enough.
 
         They begin with the messages of all plans; what is not allowed gets a cost of its own.
         """
@@ -188,7 +188,7 @@ class _Subspaces:
         costs, bound = self._restricted_costs(subspace.allowed), -math.inf
         for number in range(0 if self.budget.is_over else _LOOKS):
             bound = max(bound, self.core.constant + max(messages.sweep(costs)))
-            if bound / self.problem.scale >= enough:
+            if bound / self.problem.scale >= target_bound:
                 break
             if number % _LOOKS_PER_CHOICE == _LOOKS_PER_CHOICE - 1:
                 choice = descend(self.core, messages.decode(costs), costs)

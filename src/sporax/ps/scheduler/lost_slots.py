@@ -40,17 +40,17 @@ def lost_reason(slots: Sequence[int], what: str, durability: str, checkpoint: st
     )
 
 
-def incomplete(journal: Journal, ready: Ready, heard: Mapping[int, int]) -> dict[int, str]:
+def incomplete(journal: Journal, ready: Ready, reported: Mapping[int, int]) -> dict[int, str]:
     """Slots of a server that has come back without all of their updates, and what it has of them.
 
     Args:
         journal: says which slots the server leads.
         ready: its inventory.
-        heard: last records of its slots, as far as its heartbeats told before it ended: they had been acknowledged.
+        reported: last records of its slots, as far as its heartbeats told before it ended: they had been acknowledged.
     """
     result: dict[int, str] = {}
     for slot, holders in enumerate(journal.slots):
-        has, had = ready.inventory.get(slot, 0), heard.get(slot, 0)
+        has, had = ready.inventory.get(slot, 0), reported.get(slot, 0)
         if holders.primary != ready.index:
             continue
         if slot in ready.missing or (journal.initialised and has == 0):

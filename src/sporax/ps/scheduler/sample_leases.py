@@ -2,7 +2,7 @@
 
 Problem: a worker that dies has applied some of its samples and not others. Method: samples go out in *leases*, ranges of equal
 size. A lease is done when its push is acknowledged, and the journal keeps which are; one whose worker starts again without
-having finished it is lent once more, before new ones.
+having finished it is leased once more, before new ones.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class SampleLeases:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._lent: dict[int, tuple[int, int]] = {}  # by lease the worker's rank and incarnation
+        self._open: dict[int, tuple[int, int]] = {}  # by lease the worker's rank and incarnation
         self._returned: list[int] = []
         self._next = 0
 
     @property
     def has_open_leases(self) -> bool:
         """Whether a worker still has one: it may come back."""
-        return bool(self._lent)
+        return bool(self._open)
 
     def lend(self, message: LeaseSamples) -> int | None:
         """A lease for a worker, the one it has if it has one; None if there is no other."""
@@ -39,7 +39,7 @@ class SampleLeases:
         done = journal.leases_done
         # The last lease may be shorter.
         count = -(-journal.lease_total // journal.lease_size) if journal.lease_size else 0
-        lease = next((lease for lease, (rank, _) in self._lent.items() if rank == message.rank), None)
+        lease = next((lease for lease, (rank, _) in self._open.items() if rank == message.rank), None)
         # Returned ones first, so that the set of finished leases has few gaps.
         while lease is None and self._returned:
             returned = self._returned.pop(0)
@@ -48,7 +48,7 @@ class SampleLeases:
             lease = None if has_lease(done, self._next) else self._next
             self._next += 1
         if lease is not None:
-            self._lent[lease] = (message.rank, message.incarnation)
+            self._open[lease] = (message.rank, message.incarnation)
         return lease
 
     def samples_of(self, lease: int) -> tuple[int, int]:
@@ -59,7 +59,7 @@ class SampleLeases:
 
     def finish(self, lease: int) -> bool:
         """Note that a lease's push is acknowledged; gives whether that was news."""
-        self._lent.pop(lease, None)
+        self._open.pop(lease, None)
         # A worker that continues another one may report a second time.
         if has_lease(self._journal.leases_done, lease):
             return False
@@ -68,7 +68,7 @@ class SampleLeases:
 
     def take_back(self, rank: int, incarnation: int) -> None:
         """Take back what earlier incarnations of a worker have not finished."""
-        for lease, (holder, holder_incarnation) in list(self._lent.items()):
+        for lease, (holder, holder_incarnation) in list(self._open.items()):
             if holder == rank and holder_incarnation < incarnation:
-                del self._lent[lease]
+                del self._open[lease]
                 self._returned.append(lease)

@@ -93,7 +93,7 @@ class Server:
         self._may_have_more = True
         self._prepares = False
         self._is_done = False
-        self._heard = time.monotonic()
+        self._last_received = time.monotonic()
         self._bytes_in = self._bytes_out = 0
         self._metrics = metrics_page(metrics_port, self._gauges) if metrics_port else None
         self.state: ServerState | None = None
@@ -159,7 +159,7 @@ class Server:
                     return
                 if isinstance(message, messages.ProcessAccepted):
                     welcome = message
-        self._heard = time.monotonic()
+        self._last_received = time.monotonic()
         self._number = (welcome.index, welcome.incarnation)
         options = welcome.options
         replay, damage = Replay(options.staleness), ""
@@ -198,7 +198,7 @@ class Server:
         Raises:
             SporaxRuntimeError: it has.
         """
-        if time.monotonic() - self._heard > self._silent_seconds:
+        if time.monotonic() - self._last_received > self._silent_seconds:
             raise SporaxRuntimeError(
                 f"For 'sporax.ps', the scheduler must answer, but it was silent for {self._silent_seconds:.0f} s."
             )
@@ -282,7 +282,7 @@ class Server:
         """Take what the scheduler says, and tell it when that was a new view."""
         assert self.state is not None
         while not self._halted and (parts := receive(self._scheduler)) is not None:
-            self._heard = time.monotonic()
+            self._last_received = time.monotonic()
             epoch = self.state.view.epoch if self.state.view else 0
             try:
                 self._handle(events.Received(b"scheduler", decode(parts)[0]))

@@ -58,8 +58,8 @@ class SharedArea:
         self._bank, self._end = 1, _HALF_BYTES
         if not is_maker:
             self._frees[0] = self._frees[1] = 1
-        self._lent: dict[int, weakref.ref[Any]] = {}
-        self._releases = tuple(_releaser(self._frees, bank, self._lent) for bank in range(2))
+        self._in_use: dict[int, weakref.ref[Any]] = {}
+        self._releases = tuple(_releaser(self._frees, bank, self._in_use) for bank in range(2))
 
     @classmethod
     def make(cls) -> tuple[SharedArea, int] | None:
@@ -136,7 +136,7 @@ class SharedArea:
         # An array, as views of a view do not keep that one alive, but the array below it.
         array = self._lendable[start : start + num_bytes]
         reference = weakref.ref(array, self._releases[start // BANK_BYTES])
-        self._lent[id(reference)] = reference
+        self._in_use[id(reference)] = reference
         return array.data
 
     @staticmethod
@@ -149,11 +149,11 @@ class SharedArea:
         return start
 
 
-def _releaser(frees: memoryview, bank: int, lent: dict[int, weakref.ref[Any]]) -> Callable[[weakref.ref[Any]], None]:
+def _releaser(frees: memoryview, bank: int, in_use: dict[int, weakref.ref[Any]]) -> Callable[[weakref.ref[Any]], None]:
     """What is called when an array of a bank is gone; it does not refer to the area, which ends without the garbage collector."""
 
     def release(reference: weakref.ref[Any]) -> None:
-        del lent[id(reference)]
+        del in_use[id(reference)]
         frees[bank] += 1
 
     return release

@@ -96,7 +96,7 @@ class Stream:
         self._unsent: deque[memoryview] = deque()
         # Memory for header and struct, and bytes of the arrays, of a message with the sizes of the last one that had arrays.
         self._expected: tuple[bytearray, int] | None = None
-        self._patience = SpinPolicy()
+        self._spinning = SpinPolicy()
         self.haste = SpinPolicy()
         """Whether to ask for the next message, after one was taken, before the kernel says that it is there."""
         self._area: SharedArea | None = None
@@ -309,12 +309,12 @@ class Stream:
 
     def _read_after_looks(self) -> int:
         """Read the beginning of a message, for which this waits a moment; gives the number of bytes."""
-        patience, count = self._patience, None
+        spinning, count = self._spinning, None
         # A call less where it does not pay to look.
-        if patience.waits_without:
-            patience.waits_without -= 1
+        if spinning.waits_without:
+            spinning.waits_without -= 1
         else:
-            count = patience.look(self._read_what_is_here)
+            count = spinning.look(self._read_what_is_here)
         if count is None:
             # A read that waits on a Unix socket is woken, for nothing, when the other end takes what was sent; a poll is not.
             if self._until_readable is not None:
@@ -373,7 +373,7 @@ class Streams:
         self.bad_messages = 0
         self.others_ready = False
         self._others: set[int] = set()
-        self._patience = SpinPolicy()
+        self._spinning = SpinPolicy()
         self.address = ""
         """What listens for other machines, as ``host:port``."""
         if path:
@@ -490,7 +490,7 @@ class Streams:
             for descriptor in self._begun:
                 at_once[descriptor] = at_once.get(descriptor, 0) | READ
             return list(at_once.items())
-        if seconds and (ready := self._patience.look(lambda: self._poll.poll(0.0, _MOST_EVENTS) or None)):
+        if seconds and (ready := self._spinning.look(lambda: self._poll.poll(0.0, _MOST_EVENTS) or None)):
             return ready
         return self._poll.poll(seconds, _MOST_EVENTS)
 

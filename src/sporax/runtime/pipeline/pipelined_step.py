@@ -94,8 +94,8 @@ class PipelinedStep:
         """The table per stage, simulated; with other schedules where ``SPORAX_PLAN_SCHEDULE`` asks for it."""
         compare = os.environ.get(SCHEDULE, "")
         notes = notes_of_hosts(self.pipeline, self.arguments)
-        told = summarize_pipeline(self.pipeline, self.model, self._profile, compare, self.pipeline.reason, notes)
-        return replace(told, warnings=(*self.remarks, *self.warnings()))
+        summary = summarize_pipeline(self.pipeline, self.model, self._profile, compare, self.pipeline.reason, notes)
+        return replace(summary, warnings=(*self.remarks, *self.warnings()))
 
     def warnings(self) -> tuple[str, ...]:
         """What makes its plans worse than they need be."""

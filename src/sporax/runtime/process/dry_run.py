@@ -1,9 +1,9 @@
-"""Dry runs: this process imitates one rank of a job; the other ranks and their devices are not there.
+"""Dry runs: this process simulates one rank of a job; the other ranks and their devices are not there.
 
 JAX is configured as if this CPU had as many devices as the job has ranks. A program for N devices compiles nearly as fast as one
 for two, and is the one that every rank of the job would run: the same collectives, the same memory. So in a dry run
 
-* a compiled step is compiled for all ranks, its text and what it needs are reported (`rehearse`), and
+* a compiled step is compiled for all ranks, its text and what it needs are reported (`for_dry_run`), and
 * it is not run (levels 0 to 2): Parameters keep their values, and what the step gives is zeros; or
 * this rank's part of it is run (level 3), and timed.
 
@@ -99,7 +99,7 @@ class DryRun:
     """The dry run of this process.
 
     Attributes:
-        rank, size: the rank that is imitated, and how many the job has.
+        rank, size: the rank that is simulated, and how many the job has.
         level: see the module's table.
         directory: takes the steps' texts and ``summary.json``.
         steps: what was compiled so far.
@@ -162,7 +162,7 @@ def _megabytes(count: int | None) -> str:
 
 
 def active() -> bool:
-    """Whether this process only imitates a rank."""
+    """Whether this process only simulates a rank."""
     return SESSION.dry_run is not None
 
 
@@ -191,7 +191,7 @@ def start(place: RankEnvironment) -> None:
         else "Steps are compiled and not run: Parameters stay as they are, results are zeros"
     )
     say(
-        f"DRY RUN, level {place.simulation_level}: this process imitates rank {place.rank} of {place.size}. {results}. "
+        f"DRY RUN, level {place.simulation_level}: this process simulates rank {place.rank} of {place.size}. {results}. "
         "Losses and metrics mean nothing."
     )
 
@@ -238,7 +238,7 @@ class DryRunProgram:
         return self.own(*args)
 
 
-def rehearse(lowered: jax.stages.Lowered, program: Any, name: str) -> Callable[..., Any]:
+def for_dry_run(lowered: jax.stages.Lowered, program: Any, name: str) -> Callable[..., Any]:
     """Compile and report a step that takes ``(written, …)`` and gives ``(written, …)``, with whatever else.
 
     Args:
@@ -254,7 +254,7 @@ def rehearse(lowered: jax.stages.Lowered, program: Any, name: str) -> Callable[.
     return _Timed(program.own if isinstance(program, DryRunProgram) else compiled, step)
 
 
-def rehearse_planned(lowered: jax.stages.Lowered, num_written: int, name: str) -> Callable[[], Sequence[jax.Array]]:
+def planned_for_dry_run(lowered: jax.stages.Lowered, num_written: int, name: str) -> Callable[[], Sequence[jax.Array]]:
     """Compile and report a step that is sharded over the devices; returns what gives its outputs: zeros.
 
     Raises:

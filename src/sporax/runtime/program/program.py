@@ -90,7 +90,7 @@ def _run_planned(variant: Variant, planned: PlannedStep | PipelinedStep, data: l
                 raise SporaxRuntimeError(
                     f"For '{variant.name}', a dry run must be of one pipeline stage, but the step has several: use `sporax plan`."
                 )
-            variant.executable = dry_run.rehearse_planned(lowered, len(variant.written), variant.name)
+            variant.executable = dry_run.planned_for_dry_run(lowered, len(variant.written), variant.name)
         return assembled(variant, variant.executable())
     if variant.executable is None:
         with waiting(f"compiling '{variant.name}'"):

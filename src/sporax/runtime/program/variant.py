@@ -213,7 +213,7 @@ class Variant:
     def compile(self, *args: Any) -> None:
         """Compile the program for these values."""
         if dry_run.active():
-            self.executable = dry_run.rehearse(self.lower(*args), self.jitted, self.name)
+            self.executable = dry_run.for_dry_run(self.lower(*args), self.jitted, self.name)
             return
         with waiting(f"compiling '{self.name}'"):
             self.executable = step_verification.compiled(self.jitted, self.name, args)

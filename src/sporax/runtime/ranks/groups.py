@@ -87,13 +87,13 @@ def find_counted(name: str | None, what: str) -> Group:
         SporaxTypeError, SporaxRuntimeError: as `find`; or the exchange is between less ranks than that.
     """
     members = find(name, what)
-    told, here = SESSION.told_size or 1, find(None).size
-    of_devices = members.size < told if members.name in WORLD_GROUPS else max(members.ranks) >= here
+    count, here = SESSION.reported_size or 1, find(None).size
+    of_devices = members.size < count if members.name in WORLD_GROUPS else max(members.ranks) >= here
     if of_devices and not SESSION.plans_all:
         mode = "" if distributed.has_other_processes() else "set parallel_mode='data_parallel', or "
         raise SporaxRuntimeError(
             f"For '{what}', the exchange is between {here} process(es) in this parallel mode, but get_group_size() has "
-            f"said {told}, the number of devices. To make each device a rank, {mode}start `sporax run --worker_num {told}`."
+            f"said {count}, the number of devices. To make each device a rank, {mode}start `sporax run --worker_num {count}`."
         )
     return members
 
@@ -158,7 +158,7 @@ def _check_new(name: Any, ranks: Any) -> None:
         raise SporaxTypeError(f"For 'create_group', 'rank_ids' must be a list of ints, but got {ranks!r}.")
     For("create_group").refuse(not ranks or len(set(ranks)) < len(ranks), "'rank_ids' must hold distinct ranks", ranks)
     # Of one process as many as it has devices: so many the script has been told.
-    size = max(find(None).size, SESSION.told_size or 1, SESSION.sharded_over())
+    size = max(find(None).size, SESSION.reported_size or 1, SESSION.sharded_over())
     strangers = [rank for rank in ranks if not 0 <= rank < size]
     For("create_group").refuse_state(strangers, f"'rank_ids' must be in [0, {size}), the ranks of the job", strangers)
 

@@ -44,8 +44,8 @@ def typed_again(program: ClosedJaxpr, *values: Any) -> Any:
         if changed and eqn.primitive.name in _OF_TYPES:
             raise ValueError(f"The body of {eqn.primitive.name} reads other types than {list(changed.values())}.")
         if runs_backward(eqn):
-            told = {name: value for name, value in eqn.params.items() if isinstance(value, NamedSharding)}
-            new = {name: moved.get((place, aval_of(eqn.outvars[0]).shape, old), old) for name, old in told.items()}
+            named = {name: value for name, value in eqn.params.items() if isinstance(value, NamedSharding)}
+            new = {name: moved.get((place, aval_of(eqn.outvars[0]).shape, old), old) for name, old in named.items()}
             eqn = eqn.replace(params={**eqn.params, **new})
         else:
             moved |= changed

@@ -287,16 +287,16 @@ def _opened(program: ShardedProgram) -> ShardedProgram:
         return replace(program, jaxpr=flat(_with_lines(program.jaxpr)))
     outer = dict(zip(jaxpr.invars, zip(program.arguments, program.in_shardings, strict=True), strict=True))
     for number, (var, value) in enumerate(zip(jaxpr.constvars, program.jaxpr.consts, strict=True)):
-        outer[var] = f"constant {number}", _if_told(getattr(value, "sharding", None))
-    told = eqn.params["in_shardings"]
+        outer[var] = f"constant {number}", _if_named(getattr(value, "sharding", None))
+    requested = eqn.params["in_shardings"]
     named = [("a number", None) if isinstance(atom, Literal) else outer[atom] for atom in eqn.invars]
     inner = replace(
         program,
         jaxpr=eqn.params["jaxpr"],
         arguments=tuple(name for name, _ in named),
-        in_shardings=tuple(_if_told(new) or old for new, (_, old) in zip(told, named, strict=True)),
+        in_shardings=tuple(_if_named(new) or old for new, (_, old) in zip(requested, named, strict=True)),
         out_shardings=tuple(
-            _if_told(new) or old for new, old in zip(eqn.params["out_shardings"], program.out_shardings, strict=True)
+            _if_named(new) or old for new, old in zip(eqn.params["out_shardings"], program.out_shardings, strict=True)
         ),
         donated=tuple(number for number, donated in enumerate(eqn.params["donated_invars"]) if donated),
         options=dict(eqn.params.get("compiler_options_kvs", ())),
@@ -317,5 +317,5 @@ def _with_lines(body: Any, around: Any = None) -> Any:
     return body.replace(eqns=eqns)
 
 
-def _if_told(sharding: Any) -> NamedSharding | None:
+def _if_named(sharding: Any) -> NamedSharding | None:
     return sharding if isinstance(sharding, NamedSharding) else None

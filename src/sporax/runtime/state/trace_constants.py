@@ -118,8 +118,8 @@ def derive(array: Any, inputs: Iterable[Any], make: Callable[..., Any]) -> None:
 def fail_when(flag: Any, error: BaseException) -> None:
     """Make the program that is being traced raise `error` when `flag`, a bool array, is true."""
 
-    def note(happened: Any) -> None:
-        if bool(happened):
+    def note(is_raised: Any) -> None:
+        if bool(is_raised):
             SESSION.failed_checks.append(error)
 
     frames.note_check()

@@ -68,7 +68,7 @@ def test_other_gradients_stay_as_they_are(settings):
     assert with_replicated_rows(micro) is micro
 
 
-def test_tables_that_optimizer_parallelism_cuts_stay_as_they_are():
+def test_tables_that_optimizer_parallelism_shards_stay_as_they_are():
     micro = opened(training(), **SETTINGS)
     assert with_replicated_rows(micro, {"other"}) is micro
     assert len(whole_rows(with_replicated_rows(micro, {"table"}))) == 1

@@ -30,7 +30,7 @@ def test_groups_are_read_again():
 
 
 @pytest.mark.parametrize("size", range(1, len(files.encode(CONTENT))))
-def test_a_file_that_is_cut_off_is_refused_or_shorter(size):
+def test_a_file_that_is_truncated_is_refused_or_shorter(size):
     try:
         shorter = files.decode(files.encode(CONTENT)[:size])
     except SporaxValueError:

@@ -68,7 +68,7 @@ def test_operator_equals_its_reference_formula(name):
 
 @settings(max_examples=6, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 2), st.integers(1, 2))
-def test_folding_counts_how_often_a_pixel_was_cut(size, stride, pad, gap):
+def test_folding_counts_in_how_many_windows_a_pixel_was(size, stride, pad, gap):
     reach = (size - 1) * gap + 1
     settings = {"kernel_size": size, "stride": stride, "padding": pad, "dilation": gap}
     image = Tensor(np.ones((1, 1, 5 + reach, 6)))

@@ -71,7 +71,7 @@ def trained_on_one_device(experts, layers):
     ("data", "model", "parts", "experts", "whole_table", "layers"),
     [(2, 4, 1, 1, True, 2), (4, 2, 1, 1, False, 1), (4, 2, 4, 4, True, 2), (4, 2, 2, 4, False, 1)],
 )
-def test_a_cut_model_trains_as_on_one_device(data, model, parts, experts, whole_table, layers):
+def test_a_sharded_model_trains_as_on_one_device(data, model, parts, experts, whole_table, layers):
     config = tf.TransformerOpParallelConfig(data, model, parts, vocab_emb_dp=whole_table)
     alone = trained_on_one_device(experts, layers)
     init()

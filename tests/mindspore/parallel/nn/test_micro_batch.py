@@ -105,6 +105,6 @@ def test_refused_tables(two):
         PipelineCell(two, 2, {"0": "a"})
 
 
-def test_a_pipeline_cell_cannot_be_cut(net):
+def test_a_pipeline_cell_cannot_be_sharded(net):
     with pytest.raises(SporaxValueError, match="on the network it wraps"):
         PipelineCell(net, 2).shard(((1, 1),))

@@ -231,7 +231,7 @@ def _mixed(paths: list[Path]) -> None:
         (_damaged(lambda content: b""), r"rank_2.net.*' "),
     ],
 )
-def test_files_that_are_missing_mixed_up_or_cut_off(
+def test_files_that_are_missing_mixed_up_or_truncated(
     tmp_path: Path, format: str, damage: Callable[[list[Path]], None], match: str
 ) -> None:
     mesh = Mesh(np.array(jax.devices()[:4]), ("a",))

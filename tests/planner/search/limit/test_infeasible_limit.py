@@ -61,7 +61,7 @@ def test_a_loose_limit_costs_no_search(monkeypatch):
     assert not is_refused(layers(3), 10**9)
 
 
-def test_a_hopeless_limit_is_refused_without_any_search(monkeypatch):
+def test_an_infeasible_limit_is_refused_without_any_search(monkeypatch):
     monkeypatch.setattr(planning, "search", None)
     settings = PlanSettings(ParallelConfig(device_num=4, parallel_mode=ParallelMode.AUTO_PARALLEL), hardware="cpu")
     with pytest.raises(SporaxRuntimeError, match="is the smallest plan that was found"):

@@ -61,7 +61,7 @@ def test_tables_have_one_entry_per_pair():
 
 
 @pytest.mark.parametrize("approximate", [False, True])
-def test_dimensions_that_are_never_cut_do_not_matter(approximate):
+def test_dimensions_that_are_never_sharded_do_not_matter(approximate):
     resharding_costs = ReshardingCosts(MESH, LINKS, approximate=approximate)
     turned = TensorSpec((128, 1, 64))
 

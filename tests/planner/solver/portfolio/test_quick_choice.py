@@ -51,7 +51,7 @@ def test_bounds_are_below_and_choices_above_the_optimum(seed):
     assert converge(messages) <= best + 1e-6
 
 
-def test_without_exact_elimination_messages_and_balls_come_close(monkeypatch):
+def test_without_exact_elimination_messages_and_neighborhoods_come_close(monkeypatch):
     monkeypatch.setattr(quick_choice, "_SMALL", 0)
     for seed in range(5):
         graph = random_graph(seed)
@@ -121,7 +121,7 @@ def _with(start, free, entry):
 
 
 def test_refining_never_makes_a_choice_more_expensive(monkeypatch):
-    for name, number in (("_ONE_BALL", 0), ("_BALLS", 4), ("_BALL", 4)):
+    for name, number in (("_ONE_NEIGHBORHOOD", 0), ("_NEIGHBORHOODS", 4), ("_NEIGHBORHOOD", 4)):
         monkeypatch.setattr(quick_choice, name, number)
     core = core_of(random_graph(3, nodes=12))
     start = np.zeros(core.num_nodes, np.int64)
@@ -132,7 +132,7 @@ def test_refining_never_makes_a_choice_more_expensive(monkeypatch):
 @pytest.mark.parametrize(
     ("start", "size", "nodes"), [(0, 3, [0, 1, 2]), (2, 3, [1, 2, 3]), (4, 2, [3, 4]), (0, 99, [0, 1, 2, 3, 4])]
 )
-def test_a_ball_holds_the_nearest_nodes(start, size, nodes):
+def test_a_neighborhood_holds_the_nearest_nodes(start, size, nodes):
     table = np.zeros((2, 2)) + np.arange(2)[:, None] * np.arange(2)
     chain = CostGraph.build([[0, 1]] * 5, [[0, 0]] * 5, [(0, 0)] * 5, [(n, n + 1, table) for n in range(4)], None)
     assert neighborhood_order(core_of(chain), start, size).tolist() == nodes

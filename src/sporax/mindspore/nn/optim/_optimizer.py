@@ -28,7 +28,7 @@ from sporax.mindspore.common import (
     Parameter,
     ParameterTuple,
     Tensor,
-    _postponed as postponed,
+    _deferred_gradients as deferred_gradients,
     dtypes,
     no_init_parameters,
     wrap,
@@ -301,7 +301,7 @@ class Optimizer(OptimizerHelpers, Layer):
         """
         if context.plans_only() and frames.current_frame() is None:
             # One step with what has computed the gradients, which is not planned yet.
-            results = postponed.with_update(self._run, (gradients, *others), context.plan_settings)
+            results = deferred_gradients.with_update(self._run, (gradients, *others), context.plan_settings)
             if results is not None:
                 return results[0]
         if type(self).construct is not Optimizer.construct and not type(self).__module__.startswith("sporax."):

@@ -82,8 +82,8 @@ _GUARD = _Guard()
 @contextmanager
 def ruled_by(precision: Precision | DType | None) -> Iterator[None]:
     """Let operators choose their precision. A dtype: they do not, for whoever asks for one has chosen. None: as before."""
-    if not SESSION.told_of_float16 and _half_of(precision) == dtypes.float16:
-        _tell_of_float16()
+    if not SESSION.reported_float16 and _half_of(precision) == dtypes.float16:
+        _report_float16()
     before = _current.precision
     _switch(before if precision is None else precision if isinstance(precision, Precision) else None)
     try:
@@ -96,9 +96,9 @@ def _half_of(precision: Precision | DType | None) -> DType | None:
     return precision.half if isinstance(precision, Precision) else precision
 
 
-def _tell_of_float16() -> None:
+def _report_float16() -> None:
     """Warn, once, where float16 takes longer than float32."""
-    SESSION.told_of_float16 = True
+    SESSION.reported_float16 = True
     if jax.default_backend() == "cpu":
         warnings.warn(
             "For 'Cell.to_float', float16 makes steps slower on a CPU, which computes in float32 and converts: a step takes 1.1 "

@@ -23,7 +23,7 @@ class Callback:
     prefix are MindSpore's older names: they are called in training and in evaluation unless the newer one is overridden.
 
     Attributes:
-        hears_evaluation_in_fit: whether it is called for evaluations inside `Model.fit`.
+        receives_evaluation_in_fit: whether it is called for evaluations inside `Model.fit`.
 
     Example:
         >>> class PrintStep(Callback):
@@ -31,7 +31,7 @@ class Callback:
         ...         print(run_context.original_args().cur_step_num)
     """
 
-    hears_evaluation_in_fit = True
+    receives_evaluation_in_fit = True
 
     def __enter__(self) -> Any:
         return self

@@ -154,7 +154,7 @@ class ModelCheckpoint(Callback):
         SporaxTypeError: `directory` or `config` is of the wrong type.
     """
 
-    hears_evaluation_in_fit = False
+    receives_evaluation_in_fit = False
 
     def __init__(
         self,

@@ -152,7 +152,7 @@ class LossMonitor(Callback):
         SporaxValueError: `per_print_times` is no whole number >= 0; or, during training, the loss is NaN or infinite.
     """
 
-    hears_evaluation_in_fit = False
+    receives_evaluation_in_fit = False
 
     def __init__(self, per_print_times: int = 1) -> None:
         For("LossMonitor").integer("per_print_times", per_print_times, 0)
@@ -273,7 +273,7 @@ class History(Callback):
         history: ``{"net_output": [...], metric: [...]}``.
     """
 
-    hears_evaluation_in_fit = False
+    receives_evaluation_in_fit = False
 
     def __init__(self) -> None:
         self.history: dict[str, list[Any]] = {}

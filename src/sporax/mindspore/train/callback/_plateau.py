@@ -225,7 +225,7 @@ class LearningRateScheduler(Callback):
         SporaxValueError: during training: the optimizer has no single learning rate that can be set.
     """
 
-    hears_evaluation_in_fit = False
+    receives_evaluation_in_fit = False
 
     def __init__(self, learning_rate_function: Any) -> None:
         self.learning_rate_function = learning_rate_function

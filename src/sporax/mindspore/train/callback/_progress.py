@@ -44,7 +44,7 @@ class Progress(Callback):
         console: where to show it; standard output by default.
     """
 
-    hears_evaluation_in_fit = False
+    receives_evaluation_in_fit = False
     _tells_of_compiling = False
 
     def __init__(self, console: Console | None = None) -> None:
@@ -170,13 +170,13 @@ class ProgressLines(Progress):
     def on_train_begin(self, run_context: RunContext) -> None:
         """Only the time is noted: there is no bar."""
         self._speaks = rank() == 0
-        self._begun = self._told = time.perf_counter()
+        self._begun = self._last = time.perf_counter()
         self._line = 0
 
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Print a line, if the last one is long ago."""
         super().on_train_step_end(run_context)
-        if time.perf_counter() - self._told >= LINE_SECONDS:
+        if time.perf_counter() - self._last >= LINE_SECONDS:
             self._tell(run_context)
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
@@ -184,14 +184,14 @@ class ProgressLines(Progress):
 
     def on_train_end(self, run_context: RunContext) -> None:
         """Print the last line, unless the run was short."""
-        is_told = self._line == run_context.original_args().cur_step_num
-        if time.perf_counter() - self._begun >= progress.DELAY_SECONDS and not is_told:
+        is_printed = self._line == run_context.original_args().cur_step_num
+        if time.perf_counter() - self._begun >= progress.DELAY_SECONDS and not is_printed:
             self._tell(run_context)
 
     def _tell(self, run_context: RunContext) -> None:
         if not self._speaks:
             return
-        self._told = time.perf_counter()
+        self._last = time.perf_counter()
         facts = run_context.original_args()
         self._line = facts.cur_step_num
         where = (
@@ -210,7 +210,7 @@ class MonitorFigures(Callback):
         file: where to print it.
     """
 
-    hears_evaluation_in_fit = False
+    receives_evaluation_in_fit = False
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -218,7 +218,7 @@ class MonitorFigures(Callback):
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Begin to count."""
-        self._speaks, self._told = rank() == 0, time.perf_counter()
+        self._speaks, self._last = rank() == 0, time.perf_counter()
         self._count.begin(run_context.original_args())
 
     def on_train_step_end(self, run_context: RunContext) -> None:
@@ -228,8 +228,8 @@ class MonitorFigures(Callback):
     def on_train_epoch_end(self, run_context: RunContext) -> None:
         """Print a line, if the last one is long ago, and begin to count again."""
         now = time.perf_counter()
-        if self._speaks and now - self._told >= FIGURE_SECONDS:
-            self._told = now
+        if self._speaks and now - self._last >= FIGURE_SECONDS:
+            self._last = now
             facts = run_context.original_args()
             # Waits for the device, so it comes before the time is read.
             scalar_loss(facts.get("net_outputs"))
@@ -256,7 +256,7 @@ REPORT_SECONDS = 10.0
 class JobProgress(Callback):
     """Reports step, epoch, loss and samples per second: after the first step, every `REPORT_SECONDS`, and at the end."""
 
-    hears_evaluation_in_fit = False
+    receives_evaluation_in_fit = False
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Only the time is noted."""

@@ -51,7 +51,7 @@ class ResumableCheckpoint(Callback):
         SporaxImportError: ``backend="orbax"`` without the package.
     """
 
-    hears_evaluation_in_fit = False
+    receives_evaluation_in_fit = False
 
     def __init__(
         self,

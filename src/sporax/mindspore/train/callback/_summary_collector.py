@@ -55,7 +55,7 @@ class SummaryCollector(Callback):
         SporaxImportError: (at the start of a run) tensorboardX is not installed.
     """
 
-    hears_evaluation_in_fit = False
+    receives_evaluation_in_fit = False
     _DEFAULT_SPECIFIED_DATA: ClassVar = {"collect_metric": True, "collect_input_data": True, "histogram_regular": None}
 
     def __init__(

@@ -215,7 +215,7 @@ class Track(Callback):
         >>> model.train(10, data, callbacks=[Track(TensorBoardTracker("runs"), parameters={"width": 64})])
     """
 
-    hears_evaluation_in_fit = False
+    receives_evaluation_in_fit = False
 
     def __init__(
         self,

@@ -55,16 +55,16 @@ class WaitedDSCallback(Callback, DSCallback):
     def ds_epoch_begin(self, ds_run_context: DSRunContext) -> None:
         """The pipeline begins an epoch; not to be overridden."""
         # The first epoch has no training before it that it could wait for.
-        if ds_run_context.cur_epoch_num > 1 and self._hears("sync_epoch_begin") and self._epoch.take():
+        if ds_run_context.cur_epoch_num > 1 and self._receives("sync_epoch_begin") and self._epoch.take():
             self.sync_epoch_begin(self._epoch.context, ds_run_context)
 
     def ds_step_begin(self, ds_run_context: DSRunContext) -> None:
         """The pipeline begins a step; not to be overridden."""
-        if ds_run_context.cur_step_num > self.step_size and self._hears("sync_step_begin") and self._step.take():
+        if ds_run_context.cur_step_num > self.step_size and self._receives("sync_step_begin") and self._step.take():
             self.sync_step_begin(self._step.context, ds_run_context)
 
     def overridden(self) -> bool:
-        return self._hears("sync_epoch_begin") or self._hears("sync_step_begin")
+        return self._receives("sync_epoch_begin") or self._receives("sync_step_begin")
 
     def prepare(self) -> None:
         """Forget earlier runs."""
@@ -77,7 +77,7 @@ class WaitedDSCallback(Callback, DSCallback):
         self._step.open()
         self._epoch.open()
 
-    def _hears(self, event: str) -> bool:
+    def _receives(self, event: str) -> bool:
         # A callback that overrides one event alone must not wait for the other.
         return getattr(type(self), event) is not getattr(WaitedDSCallback, event)
 

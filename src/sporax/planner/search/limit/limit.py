@@ -213,7 +213,7 @@ def lagrangian_plan(problem: Problem, limit: int, *, tied: bool = False) -> Meas
 
 def _lagrangian_plans(problem: Problem, limit: int, tied: bool = False) -> list[MeasuredPlan]:
     """All x(p) of the loop; cached."""
-    return problem.cached(f"relaxed, {limit}, {tied}", lambda: _Relaxation(problem, limit, tied).run(), of_costs=True)
+    return problem.cached(f"dual, {limit}, {tied}", lambda: _Relaxation(problem, limit, tied).run(), of_costs=True)
 
 
 def _trade_offs(problem: Problem, limit: int) -> list[MeasuredPlan]:

@@ -377,7 +377,7 @@ class _Regions:
         self._known: dict[tuple[bytes, bytes], _Changes] = {}
 
     def of(self, size: int) -> list[tuple[Ints, Ints]]:
-        """Balls around decisions that are spread evenly, and each with its neighbours."""
+        """Neighborhoods of decisions that are spread evenly, and each with its neighbours."""
         if size not in self._by_size:
             starts = range(0, self.core.num_nodes, max(size // _OVERLAP, 1))
             self._by_size[size] = [

@@ -10,7 +10,7 @@ Each rule leaves the optimum reachable and unchanged; `reduce` applies them unti
 * *Separable*: an edge table that is a sum of a row vector and a column vector moves into the two nodes' costs.
 * *Single*: a node with one strategy folds into its neighbours and the base load.
 * *Low degree*: a node free of memory with at most two neighbours is minimised out (bucket elimination of width 2).
-* *Determined*: a node whose strategy is a function of a neighbour's joins that neighbour, memory included.
+* *Substitution*: a node whose strategy is a function of a neighbour's joins that neighbour, memory included.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class MessagePassing:
             tables, which, firsts, target = None, none, none, none
             if link[ahead]:
                 # Tables of all neighbours ahead side by side, so that a pass needs one array operation per node and not per edge.
-                tables = np.concatenate([self._heard(w, table) for w, table in link[ahead]], axis=1)
+                tables = np.concatenate([self._finite(w, table) for w, table in link[ahead]], axis=1)
                 counts = np.array([table.shape[1] for _, table in link[ahead]], dtype=np.int64)
                 which, firsts = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts) - counts
                 entries = [self._starts[w] + slot[w][v] * sizes[w] + np.arange(sizes[w]) for w, _ in link[ahead]]
@@ -79,7 +79,7 @@ class MessagePassing:
             plan.append(_Visit(v, begin, end, shape, ahead, weight, tables, which, firsts, target))
         return plan
 
-    def _heard(self, node: int, table: Floats) -> Floats:
+    def _finite(self, node: int, table: Floats) -> Floats:
         """A table in which strategies of `node` that are barred hear what its first possible one hears: messages are finite."""
         offsets = self.core.offsets
         barred = self._barred[offsets[node] : offsets[node + 1]]
@@ -96,7 +96,7 @@ class MessagePassing:
         offsets = self.core.offsets.tolist()
         if self._impossible:
             return np.inf, np.inf
-        # inf would make messages inf - inf; barred strategies are therefore kept out of the tables (`_heard`) and barred here.
+        # inf would make messages inf - inf; barred strategies are therefore kept out of the tables (`_finite`) and barred here.
         costs = np.where(self._barred, np.inf, costs)
         for backward in (False, True):
             bound = 0.0

@@ -4,8 +4,8 @@ Problem: min_x c(x) = sum_i c_i(x_i) + sum_ij t_ij(x_i, x_j), and a bound b <= c
 
 Method: messages m_ij(x_j) tell every decision j what each of its candidates would cost its neighbour i at best. Choices
 are decoded from the messages forward and backward in turn; a few sweeps are usually enough. If c(x) > (1 + gap) b after
-that, balls of some dozen decisions are decided again, each exactly with the rest fixed. `decide` takes the time to be exact:
-elimination with larger tables, then messages or an integer program.
+that, neighborhoods of some dozen decisions are decided again, each exactly with the rest fixed. `decide` takes the time to be
+exact: elimination with larger tables, then messages or an integer program.
 
 Reference: V. Kolmogorov, "Convergent tree-reweighted message passing for energy minimization", PAMI 28 (2006).
 """
@@ -46,16 +46,16 @@ _PROVING_SWEEPS = 48
 """Sweeps that may raise the bound to the cost of a choice where it is to be exact."""
 _FAR_SWEEPS = 96
 """Sweeps of messages, at most, where the choice is far above a bound that rises: four times what others take."""
-_BALLS = 32
-"""Most balls that are decided again."""
-_BALL = 40
+_NEIGHBORHOODS = 32
+"""Most neighborhoods that are decided again."""
+_NEIGHBORHOOD = 40
 """Decisions in each of them."""
-_ONE_BALL = 100
-"""Decisions up to which one ball holds all of them: loops make small graphs in which every decision depends on every other."""
-_BALL_GAP = 1e-5
-"""Relative gap at which a ball is decided: the next ball starts from the result anyway."""
-_BALL_SECONDS = 60.0
-"""Time limit of one ball: far from what is needed, for the same reason as `_REDUCE_SECONDS`."""
+_ONE_NEIGHBORHOOD = 100
+"""Decisions up to which one neighborhood has all of them: loops make small graphs in which all depend on each other."""
+_NEIGHBORHOOD_GAP = 1e-5
+"""Relative gap at which a neighborhood is decided: the next neighborhood starts from the result anyway."""
+_NEIGHBORHOOD_SECONDS = 60.0
+"""Time limit of one neighborhood: far from what is needed, for the same reason as `_REDUCE_SECONDS`."""
 
 
 def choose(graph: CostGraph, sweeps: int = 24, patience: int = 6, known: float = np.inf) -> list[int]:
@@ -133,7 +133,7 @@ def bounded(core: Core, sweeps: int = 24, patience: int = 6, known: float = np.i
     best, bound = _swept(messages, sweeps, patience, known)
     least = core.cost(best)
     if known < least:
-        # The bound may still rise, and some sweeps cost less than to decide balls again in vain.
+        # The bound may still rise, and some sweeps cost less than to decide neighborhoods again in vain.
         bound = max(bound, converge(messages, known, _MORE_SWEEPS))
     return (best if min(least, known) <= (1 + _GAP) * bound else refined(core, best)), bound
 
@@ -159,13 +159,13 @@ def _swept(messages: MessagePassing, sweeps: int = 24, patience: int = 6, known:
 
 
 def refined(core: Core, positions: Ints) -> Ints:
-    """A choice at least as good, by deciding balls of neighbouring nodes again, each exactly."""
-    balls, size = (1, core.num_nodes) if core.num_nodes <= _ONE_BALL else (_BALLS, _BALL)
-    # Half overlapping, so that decisions at the border of one ball are inside the next.
-    step = max(size // 2, -(-core.num_nodes // balls), 1)
+    """A choice at least as good, by deciding neighborhoods again, each exactly."""
+    number, size = (1, core.num_nodes) if core.num_nodes <= _ONE_NEIGHBORHOOD else (_NEIGHBORHOODS, _NEIGHBORHOOD)
+    # Half overlapping, so that decisions at the border of one neighborhood are inside the next.
+    step = max(size // 2, -(-core.num_nodes // number), 1)
     for start in range(0, core.num_nodes, step):
         better = reoptimized(core, positions, neighborhood_order(core, start, size))
-        # Equal cost is taken too: the next ball then starts from another choice.
+        # Equal cost is taken too: the next neighborhood then starts from another choice.
         if core.cost(better) <= core.cost(positions):
             positions = better
     return positions
@@ -180,7 +180,7 @@ def reoptimized(core: Core, positions: Ints, free: Ints) -> Ints:
         free: numbers of decisions, ascending.
     """
     inner = Core.of(reduce(subproblem(core, positions, free)))
-    chosen = _decided(inner, Budget.of(_BALL_SECONDS), _SMALL_TABLE, _BALL_GAP).positions
+    chosen = _decided(inner, Budget.of(_NEIGHBORHOOD_SECONDS), _SMALL_TABLE, _NEIGHBORHOOD_GAP).positions
     result = positions.copy()
     result[free] = inner.expand(chosen)
     return result

@@ -43,8 +43,8 @@ def size_of(members: Group) -> int:
     if members.name not in groups.WORLD_GROUPS:
         return members.size
     world = distributed.world()
-    SESSION.told_size = context.ranks_of_process() * (1 if world is None else world.size)
-    return SESSION.told_size
+    SESSION.reported_size = context.ranks_of_process() * (1 if world is None else world.size)
+    return SESSION.reported_size
 
 
 def from_environ(name: str, default: int) -> int:

@@ -82,9 +82,9 @@ def run(program: programs.Program, args: tuple[Any, ...], kwargs: dict[str, obje
     result = ordered_trees.mapped(
         lambda leaf: jnp.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array) else leaf, found.result
     )
-    SESSION.postponed[:] = [entry for entry in SESSION.postponed if not entry.taken]
-    SESSION.postponed.append(DeferredGradients(program, args, kwargs, _holders(result)))
-    if len(SESSION.postponed) > _MOST:
+    SESSION.deferred_gradients[:] = [entry for entry in SESSION.deferred_gradients if not entry.taken]
+    SESSION.deferred_gradients.append(DeferredGradients(program, args, kwargs, _holders(result)))
+    if len(SESSION.deferred_gradients) > _MOST:
         plan_rest()
     return result
 
@@ -120,8 +120,8 @@ def with_update(
 
 def plan_rest() -> None:
     """Plan gradients with which no optimizer was called: the first of them, one plan."""
-    rest = [entry for entry in SESSION.postponed if not entry.taken]
-    SESSION.postponed.clear()
+    rest = [entry for entry in SESSION.deferred_gradients if not entry.taken]
+    SESSION.deferred_gradients.clear()
     if rest:
         rest[0].plan_alone()
 
@@ -130,13 +130,13 @@ def _match(leaves: list[Any]) -> tuple[DeferredGradients, list[int | None], bool
     """Whose results these are, at which positions, and whether exactly they."""
     if not leaves:
         return None
-    for entry in reversed(SESSION.postponed):
+    for entry in reversed(SESSION.deferred_gradients):
         positions = {id(result): position for position, result in enumerate(entry.results)}
         found = [positions.get(id(leaf)) for leaf in leaves]
         if _are_results(leaves, found):
             return entry, list(found), True
     shapes = [_shape(leaf) for leaf in leaves]
-    for entry in reversed(SESSION.postponed):
+    for entry in reversed(SESSION.deferred_gradients):
         # Gradients of Parameters come last.
         first = len(entry.results) - len(leaves)
         if first >= 0 and [_shape(result) for result in entry.results[first:]] == shapes:
