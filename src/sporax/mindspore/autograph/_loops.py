@@ -23,7 +23,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore.autograph import _loops
 from sporax.mindspore.autograph._branches import GO_ON, Outcome, Part, Trace, as_flag, set_values, trace
-from sporax.mindspore.autograph._meeting import UnlikeError
+from sporax.mindspore.autograph._tensor_conditions import UnlikeError
 from sporax.mindspore.autograph._values import (
     ARRAY,
     UNBOUND,

@@ -23,7 +23,7 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore.autograph._branches import BREAK_OUT, GO_ON, RAISED, RETURN, Outcome, as_flag, branch, trace
 from sporax.mindspore.autograph._loops import loop
-from sporax.mindspore.autograph._meeting import CommonPart
+from sporax.mindspore.autograph._tensor_conditions import CommonPart
 from sporax.mindspore.autograph._values import Scope, contents, is_number, restore, take_apart
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 from sporax.runtime.state import frames, trace_constants

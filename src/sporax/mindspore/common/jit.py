@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore import context
 from sporax.mindspore.common import _deferred_gradients as deferred_gradients
 from sporax.mindspore.common._assigned_globals import AssignedGlobals

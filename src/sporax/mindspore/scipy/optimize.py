@@ -229,19 +229,19 @@ def minimize(
         SporaxTypeError: `args` is no tuple, or something is no function.
         SporaxValueError: no method, or another one; not as many numbers in `tol` as constraints.
     """
-    given = dict(options or {})
+    chosen = dict(options or {})
     check_type("minimize", "args", args, "a tuple", tuple)
     SporaxValueError.raise_if(method is None, "minimize", "method", f"be one of {_ONE_OF}", method)
     kind = check_type("minimize", "method", method, "a string", str).lower()
     SporaxValueError.raise_unless_in("minimize", "method", kind, _ONE_OF)
     if kind == "lagrange":
-        return _minimize_lagrange(func, x0, constraints, tol, **given)
+        return _minimize_lagrange(func, x0, constraints, tol, **chosen)
     x = x0.asnumpy()
-    settings = {"gtol": given.get("gtol", 1e-5), "maxiter": given.get("maxiter") or x.size * 200}
+    settings = {"gtol": chosen.get("gtol", 1e-5), "maxiter": chosen.get("maxiter") or x.size * 200}
     if kind == "bfgs":
-        settings["norm"] = given.get("norm", np.inf)
+        settings["norm"] = chosen.get("norm", np.inf)
     else:
-        settings |= {"maxcor": given.get("history_size", 20), "maxls": given.get("line_search_maxiter", 20), "ftol": 0}
+        settings |= {"maxcor": chosen.get("history_size", 20), "maxls": chosen.get("line_search_maxiter", 20), "ftol": 0}
     evaluate = _evaluator(func, jac, args, x.dtype)
     algorithm = "BFGS" if kind == "bfgs" else "L-BFGS-B"
     found = scipy.optimize.minimize(evaluate, x, jac=True, method=algorithm, options=settings)
