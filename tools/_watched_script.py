@@ -7,7 +7,9 @@ each other. Method: before the script begins, the doors to chance are closed. So
 fixed ones, nothing is dropped, and the weights that an optimizer takes follow from their names. At the end the weights and the
 number of steps of every optimizer go into the file that the settings name. `arguments` of the settings replace arguments of
 classes where a script holds its sizes in its source: `{"src.utils:GPTConfig": {"num_layers": 2}}`; `constants` replace its
-attributes, `{"src.config:Config.epochs": 1}`.
+attributes, `{"src.config:Config.epochs": 1}`. Of an evaluation (`results` of the settings) the weights follow from their names
+where it would load a checkpoint, and the numbers that it prints in lines with one of those words are what it leaves. `float32`
+leaves out the float16 that a script chose.
 """
 
 from __future__ import annotations
@@ -17,9 +19,12 @@ import functools
 import importlib
 import inspect
 import json
+import multiprocessing
 import random
+import re
 import runpy
 import sys
+import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -84,10 +89,57 @@ FIXED: dict[str, Callable[..., Any]] = {
 }
 
 
+class Seeded:
+    """A source or transform of the script's own, whose draws of Python's and NumPy's chance are equal for each row."""
+
+    #: Sources and transforms run in threads beside each other, and share the chance.
+    turn = threading.RLock()
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.wrapped, name)
+
+    def __len__(self) -> int:
+        return len(self.wrapped)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.drawn(self.wrapped.__getitem__, index)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.drawn(self.wrapped, *args)
+
+    def drawn(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function gives after the seeds were set."""
+        with self.turn:
+            random.seed(1)
+            np.random.seed(1)
+            return function(*args)
+
+
+def seeded_source(arguments: Arguments) -> None:
+    """The rows of a source of the script's own do not depend on what was drawn before."""
+    if hasattr(arguments["source"], "__getitem__"):
+        arguments["source"] = Seeded(arguments["source"])
+
+
+def seeded_transforms(arguments: Arguments) -> None:
+    """What functions of the script make of a row does not depend on what was drawn before."""
+    one_worker(arguments)
+    asked = arguments.get("operations")
+    if isinstance(asked, list):
+        arguments["operations"] = [Seeded(each) if inspect.isfunction(each) else each for each in asked]
+    elif inspect.isfunction(asked):
+        arguments["operations"] = Seeded(asked)
+
+
 def close_the_doors() -> None:
     """Sources in their order, no random transform, no dropout."""
     ms.set_seed(1)
     random.seed(1)
+    random.shuffle = lambda values, random=None: None  # Python 3.11 has no `random` any more
+    multiprocessing.cpu_count = lambda: 16  # a script may refuse smaller machines
     # First weights that a script draws by itself: equal in both frameworks, whatever each has drawn from the common state before.
     np.random.normal = lambda loc=0.0, scale=1.0, size=None: (
         np.random.RandomState(1).standard_normal(size) * scale + loc
@@ -100,8 +152,9 @@ def close_the_doors() -> None:
         if name.endswith("Dataset") and "shuffle" in inspect.signature(source.__init__).parameters:
             preset(source, in_order)
     dataset.Dataset.shuffle = lambda self, *_, **__: self
-    for name in ("map", "batch"):
-        preset(dataset.Dataset, one_worker, name)
+    preset(dataset.Dataset, seeded_transforms, "map")
+    preset(dataset.Dataset, one_worker, "batch")
+    preset(dataset.GeneratorDataset, seeded_source)
     preset(nn.Dropout, keep_all)
     for place in ("mindspore.dataset.vision", "mindspore.dataset.vision.c_transforms"):
         with contextlib.suppress(
@@ -110,6 +163,12 @@ def close_the_doors() -> None:
             module = importlib.import_module(place)
             for name, fixed in FIXED.items():
                 setattr(module, name, fixed)
+
+
+def in_float32() -> None:
+    """No float16, whatever the script chose."""
+    nn.Cell.to_float = lambda self, dtype: self
+    preset(ms.Model, lambda arguments: arguments.update(amp_level="O0"))
 
 
 def on_the_cpu(arguments: Arguments) -> None:
@@ -125,6 +184,46 @@ def named_value(name: str, value: np.ndarray) -> np.ndarray:
         return value
     bound = float(np.sqrt(3 / max(1, np.prod(value.shape[1:]))))
     return np.random.RandomState(zlib.crc32(name.encode())).uniform(-bound, bound, value.shape).astype(value.dtype)
+
+
+def load_by_name() -> None:
+    """Checkpoints that nobody has: a network into which one is loaded gets values by name."""
+
+    def filled(net: Any, *_: Any, **__: Any) -> tuple[list[str], list[str]]:
+        for parameter in net.get_parameters():
+            parameter.set_data(ms.Tensor(named_value(parameter.name, parameter.asnumpy())))
+        return [], []
+
+    def read(_: str, net: Any = None, **__: Any) -> dict[str, Any]:
+        if net is not None:
+            filled(net)
+        return {}
+
+    for place in ("mindspore", "mindspore.train", "mindspore.train.serialization"):
+        module = importlib.import_module(place)
+        module.load_checkpoint, module.load_param_into_net = read, filled
+
+
+class Printed:
+    """What is printed, of which the numbers in lines with one of some words are kept."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.words, self.to, self.lines = words, sys.stdout, [""]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.to, name)
+
+    def write(self, text: str) -> int:
+        """Pass text on, and remember it."""
+        *ended, last = (self.lines[-1] + text).split("\n")
+        self.lines = [*self.lines[:-1], *ended, last]
+        return self.to.write(text)
+
+    def numbers(self) -> np.ndarray:
+        """The numbers in lines with one of the words."""
+        lines = [line for line in self.lines if any(word in line for word in self.words)]
+        found = [re.findall(r"(?<![\w.])-?\d+\.?\d*(?:e[-+]?\d+)?", line) for line in lines]
+        return np.array([float(number) for numbers in found for number in numbers])
 
 
 def watch_optimizers() -> list[Any]:
@@ -156,13 +255,24 @@ def main() -> None:
         importlib.import_module("mindspore._c_expression").Tensor = ms.Tensor  # releases up to 2.4 have it
     for place, values in settings["arguments"].items():
         module, name = place.split(":")
-        preset(getattr(importlib.import_module(module), name), lambda bound, values=values: bound.update(values))
+        owner = importlib.import_module(module)
+        change = functools.partial(dict.update, **values)
+        preset(owner, change, name) if inspect.isfunction(getattr(owner, name)) else preset(
+            getattr(owner, name), change
+        )
     for place, value in settings["constants"].items():
         module, path = place.split(":")
         *owners, name = path.split(".")
-        owner = functools.reduce(getattr, owners, importlib.import_module(module))
+        owner = importlib.import_module(module)
+        for entry in owners:
+            owner = owner[entry] if isinstance(owner, dict) else getattr(owner, entry)
         owner.update({name: value}) if isinstance(owner, dict) else setattr(owner, name, value)
     optimizers = watch_optimizers()
+    if settings["float32"]:
+        in_float32()
+    if settings["results"]:
+        load_by_name()
+        sys.stdout = printed = Printed(settings["results"])
     try:
         runpy.run_path(script, run_name="__main__")
     finally:
@@ -171,6 +281,8 @@ def main() -> None:
             for number, optimizer in enumerate(optimizers)
             for parameter in (*optimizer.parameters, optimizer.global_step)
         }
+        if settings["results"]:
+            weights["results"] = printed.numbers()
         np.savez(settings["weights"], **weights)
 
 

@@ -192,11 +192,14 @@ def _public_scripts() -> list[str]:
     def equal(value: float | None) -> str:
         return "" if value is None else f"{value:.1e}"
 
-    lines = [
-        (name, row["source"], *(shown(row, run) for run in ("one", "eight", "wheel")), equal(row["to one"]),
-         equal(row["to the wheel"]), row["why"])
-        for name, row in rows.items()
-    ]  # fmt: skip
+    def lines(drawn: bool) -> list[tuple[str, ...]]:
+        return [
+            (name, row["source"], *(shown(row, run) for run in ("one", "eight", "wheel")), equal(row["to one"]),
+             equal(row["to the wheel"]), row["why"])
+            for name, row in rows.items() if row.get("drawn", False) == drawn
+        ]  # fmt: skip
+
+    header = ("Program", "Source", "One", "Eight", "Wheel", "Eight to one", "One to the wheel", "Notes")
     return [
         "## Public training programs",
         "Programs of mindspore-ai/models (eab643f), mindcv, mindyolo, mindface, mindocr 0.2, mindnlp 0.2.4 and mindformers 1.0, "
@@ -204,7 +207,11 @@ def _public_scripts() -> list[str]:
         "configurations (`tools/run_public_scripts.py`):\nsteps on one device, on eight simulated ones, and under the 2.10 "
         "wheel. First weights follow from their names, nothing is shuffled or\ndropped. Differences are the largest of a "
         "trained weight after the last step, relative to its largest value.",
-        table(("Program", "Source", "One", "Eight", "Wheel", "Eight to one", "One to the wheel", "Notes"), lines),
+        table(header, lines(False)),
+        "Drawn by chance from the same repositories (`tools/_drawn_scripts.py`), entries that no test had used. Of evaluations, "
+        "the numbers are how many\nthey printed, and what is compared; their weights follow from their names. *Not run* and no "
+        "reason means that nobody ran it yet.",
+        table(header, lines(True)),
     ]
 
 

@@ -22,9 +22,11 @@ from typing import Any
 
 import numpy as np
 import yaml
-from _public_scripts import PROGRAMS, Program
+from _drawn_scripts import DRAWN
+from _public_scripts import PROGRAMS as CHOSEN, Program
 from run_model_zoo import NOT_RUN, relative
 
+PROGRAMS = CHOSEN | DRAWN
 HERE = Path(__file__).resolve().parent
 RUNS = ("wheel", "one", "eight")
 SECONDS = 900
@@ -40,7 +42,7 @@ def merged(first: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return first | inner
 
 
-def prepared(program: Program, run: str, sources: Path, place: Path) -> list[str]:
+def prepared(program: Program, run: str, sources: Path, place: Path, float32: bool) -> list[str]:
     """The script and its arguments, after data, a changed configuration and settings were written."""
     copies = program.copies if run == "eight" else 1
     data = place.parent / f"data{copies}"
@@ -68,8 +70,10 @@ def prepared(program: Program, run: str, sources: Path, place: Path) -> list[str
             text = text.replace(f"{{{key}}}", value)
         config.write_text(text)
     constants = program.constants | (program.constants_on_eight if run == "eight" else {})
-    written = json.dumps({"arguments": program.settings, "constants": constants})
-    settings = {"weights": str(place / "weights.npz")} | json.loads(written.replace("{data}", str(data)))
+    written = json.dumps({"arguments": program.settings, "constants": constants, "results": program.results})
+    settings = {"weights": str(place / "weights.npz"), "float32": float32} | json.loads(
+        written.replace("{data}", str(data))
+    )
     (place / "settings.json").write_text(json.dumps(settings))
     text = f"{program.arguments} {program.on_eight if run == 'eight' else ''}"
     return [str(home / program.script), *text.format(**values).split()]
@@ -80,7 +84,7 @@ def run_one(name: str, run: str, options: argparse.Namespace) -> None:
     place = options.folder.resolve() / name / run
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    script = prepared(PROGRAMS[name], run, options.sources.resolve(), place)
+    script = prepared(PROGRAMS[name], run, options.sources.resolve(), place, options.float32)
     start = [sys.executable, "-m", "sporax", "run", *(["--local_devices", "8"] if run == "eight" else [])]
     command = [
         *([options.wheel] if run == "wheel" else start),
@@ -119,7 +123,9 @@ def weights_of(folder: Path) -> dict[str, np.ndarray]:
 
 
 def steps(weights: dict[str, np.ndarray]) -> int:
-    """How many steps the first optimizer took."""
+    """How many steps the first optimizer took, or how many numbers an evaluation printed."""
+    if "results" in weights:
+        return len(weights["results"])
     return int(max((value.reshape(-1)[0] for name, value in weights.items() if "global_step" in name), default=0))
 
 
@@ -149,6 +155,7 @@ def summary(name: str, folder: Path) -> Outcome:
     row["to the wheel"] = difference(found["one"], found["wheel"])
     row["source"] = f"{PROGRAMS[name].source}: {PROGRAMS[name].folder or PROGRAMS[name].script}"
     row["why"] = PROGRAMS[name].why
+    row["drawn"] = name in DRAWN
     row |= {f"{run} error": last_error(folder / name / run) for run in RUNS if not found[run]}
     return row
 
@@ -167,6 +174,7 @@ def main() -> None:
         "--wheel", help="python of an environment with MindSpore 2.10; without it, its results are read"
     )
     parser.add_argument("--only", default="", help="programs, or texts in their names, separated by commas")
+    parser.add_argument("--float32", action="store_true", help="without the float16 that programs choose")
     parser.add_argument("--runs", default=",".join(RUNS), help="of wheel,one,eight; others are read")
     parser.add_argument(
         "--write", type=Path, help="file for the summary, e.g. tools/public_scripts.json; other rows stay"
