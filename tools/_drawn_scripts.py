@@ -212,7 +212,7 @@ DRAWN = {
         "default_config.yaml",
         {"TRAINDATA_IMG": "{data}/pictures", "TRAINDAT_GT": "{data}/words", "TRAIN_LONG_SIZE": 640, "EPOCH_NUM": 1}
         | {"BACKBONE_LAYER_NUMS": [1, 1, 1, 1], "WARMUP_STEP": 1},
-        why="its loss cuts pictures of 640 x 640; not run to the end",
+        why="its loss takes pictures of 640 x 640; not run to the end",
     ),
     "advanced_east": Program(
         "models",
@@ -253,6 +253,7 @@ DRAWN = {
         }
         | {"logging_frequency": 3, "lr_boundaries": [2]},
         copies=1,
+        why="losses equal to 3e-6, weights to 3.1e-6 at the median",
     ),
     "sgcn_eval": Program(
         "models",

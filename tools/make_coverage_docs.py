@@ -210,7 +210,7 @@ def _public_scripts() -> list[str]:
         table(header, lines(False)),
         "Drawn by chance from the same repositories (`tools/_drawn_scripts.py`), entries that no test had used. Of evaluations, "
         "the numbers are how many\nthey printed, and what is compared; their weights follow from their names. *Not run* and no "
-        "reason means that nobody ran it yet.",
+        "reason: it was left for later.",
         table(header, lines(True)),
     ]
 
