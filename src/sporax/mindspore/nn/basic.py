@@ -200,12 +200,7 @@ class Dropout1d(Layer):
     """
 
     p: float = setting(
-        argument.exactly_float,
-        "probability of a channel to be zeroed, in [0, 1].",
-        default=0.5,
-        attribute=False,
-        low=0.0,
-        high=1.0,
+        argument.exactly_float, "share of zeroed channels.", default=0.5, attribute=False, low=0.0, high=1.0
     )
 
     _in_repr = "p"

@@ -4,10 +4,10 @@ Other types and scalings are refused, as in MindSpore. Integers and float16 are 
 """
 
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.mindspore.ops.auto_generate import DCT, DCTN, IDCT, IDCTN
+from sporax.mindspore.ops._generated import GENERATED
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
 
 answer_missing_names(__name__)
 
-dct, idct, dctn, idctn = (transform.operator for transform in (DCT, IDCT, DCTN, IDCTN))
+dct, idct, dctn, idctn = (GENERATED[name].operator for name in ("DCT", "IDCT", "DCTN", "IDCTN"))

@@ -17,8 +17,7 @@ from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import Tensor
 from sporax.mindspore.ops._core import Array, check, operator
-from sporax.mindspore.ops._generated import batches_of_matrices
-from sporax.mindspore.ops.auto_generate import SolveTriangular
+from sporax.mindspore.ops._generated import GENERATED, batches_of_matrices
 
 __all__ = [  # `lu_solve` and `det` are not listed, as in MindSpore
     *(
@@ -77,7 +76,8 @@ def solve_triangular(
         overwrite_b, debug, check_finite: change nothing.
     """
     SporaxValueError.raise_unless_in("solve_triangular", "trans", trans, (0, 1, 2, "N", "T", "C"))
-    return SolveTriangular()(a, b, "NTC".index(trans) if isinstance(trans, str) else trans, lower, unit_diagonal)
+    kind = "NTC".index(trans) if isinstance(trans, str) else trans
+    return GENERATED["SolveTriangular"]()(a, b, kind, lower, unit_diagonal)
 
 
 def block_diag(*arrs: Tensor) -> Any:

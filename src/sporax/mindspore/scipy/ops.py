@@ -12,8 +12,7 @@ import scipy.optimize
 from sporax.base.errors import SporaxValueError
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import Tensor
-from sporax.mindspore.ops import operations
-from sporax.mindspore.ops._core import Array, check, operator
+from sporax.mindspore.ops._core import PRIMITIVES, Array, check, operator
 from sporax.mindspore.ops._generated import batches_of_matrices
 from sporax.mindspore.scipy import linalg
 
@@ -66,7 +65,7 @@ Eigh, LU, LinearSumAssignment = (_CLASSES[name] for name in ("Eigh", "LU", "Line
 
 def Eig(compute_v: bool = True) -> Any:  # noqa: N802 - a class in MindSpore
     """As `ops.Eig`, with eigenvectors by default."""
-    return operations.Eig(compute_v)
+    return PRIMITIVES["Eig"](compute_v)
 
 
 class SolveTriangular:
@@ -83,7 +82,7 @@ class SolveTriangular:
 def matrix_set_diag(input_x: Tensor, diagonal: Tensor, k: Any = 0, alignment: str = "RIGHT_LEFT") -> Any:
     """As `ops.MatrixSetDiagV3`, with the diagonals `k`: one number, or two."""
     band = Tensor(np.array(k if isinstance(k, tuple | list) else (k, k), np.int32))
-    return operations.MatrixSetDiagV3(alignment)(input_x, diagonal, band)
+    return PRIMITIVES["MatrixSetDiagV3"](alignment)(input_x, diagonal, band)
 
 
 def _nd_transpose(a: Tensor) -> Any:
