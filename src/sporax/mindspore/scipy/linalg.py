@@ -16,7 +16,7 @@ from sporax.base.errors import SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import Tensor
-from sporax.mindspore.ops._core import Array, check, operator
+from sporax.mindspore.ops._core import Array, Operand, check, operator
 from sporax.mindspore.ops._generated import GENERATED, batches_of_matrices
 
 __all__ = [  # `lu_solve` and `det` are not listed, as in MindSpore
@@ -120,7 +120,7 @@ def _cho_solve(c: Array, lower: bool, b: Array, overwrite_b: bool, check_finite:
 
 @_of_matrices
 def eigh(
-    a: Array, b: Array | None = None, lower: bool = True, eigvals_only: bool = False, overwrite_a: bool = False,
+    a: Array, b: Operand | None = None, lower: bool = True, eigvals_only: bool = False, overwrite_a: bool = False,
     overwrite_b: bool = False, turbo: bool = True, eigvals: Any = None, type: int = 1, check_finite: bool = True,
 ) -> Any:  # fmt: skip
     """Eigenvalues of a symmetric (complex: Hermitian) matrix, ascending, and eigenvectors in columns.
