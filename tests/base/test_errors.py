@@ -20,29 +20,32 @@ def test_types_of_arguments_are_checked_and_bools_count_where_they_may():
         assert str(caught.value) == f"For 'Net', 'size' must be an int, but got {type(value).__name__}."
 
 
-def test_an_error_says_what_an_argument_must_be():
-    error = SporaxTypeError.must("Net", "size", "be an int", repr("3"))
-    assert isinstance(error, TypeError)
-    assert str(error) == "For 'Net', 'size' must be an int, but got '3'."
-    phrase = SporaxTypeError.must("Net", "the input", "be a Tensor", "int")
-    assert str(phrase) == "For 'Net', the input must be a Tensor, but got int."
+def test_an_argument_is_named_in_quotes_and_a_phrase_as_it_is():
+    for_net = For("Net")
+    with pytest.raises(TypeError, match=r"^For 'Net', 'size' must be an int, but got str\.$"):
+        for_net.typed("size", "3", "an int", int)
+    with pytest.raises(TypeError, match=r"^For 'Net', the input must be a Tensor, but got int\.$"):
+        for_net.typed("the input", 3, "a Tensor", str)
 
 
 def test_a_condition_raises_where_it_holds_and_shows_the_value_only_then():
     def shown(value: object) -> str:
         raise AssertionError("a value that is right need not be shown")
 
-    SporaxValueError.raise_if(False, "Net", "size", "be > 0", 3, show=shown)
+    For("Net").refuse(False, "'size' must be > 0", 3, show=shown)
     with pytest.raises(ValueError, match=r"^For 'Net', 'size' must be > 0, but got -1\.$"):
-        SporaxValueError.raise_if([-1], "Net", "size", "be > 0", -1)
+        For("Net").refuse([-1], "'size' must be > 0", -1)
     with pytest.raises(TypeError, match=r"^For 'Net', the mode must be a word, but got 'a\\nb'\.$"):
-        SporaxTypeError.raise_if(True, "Net", "the mode", "be a word", "a\nb", show=repr)
+        For("Net").refuse_type(True, "the mode must be a word", "a\nb", show=repr)
+    with pytest.raises(KeyError, match="the mode must be known"):
+        For("Net").refuse(True, "the mode must be known", kind=SporaxKeyError)
 
 
 def test_a_choice_is_one_of_those_there_are():
-    SporaxValueError.raise_unless_in("Net", "mode", "same", ["same", "valid"])
-    with pytest.raises(ValueError, match=r"^For 'Net', 'mode' must be one of \('same', 'valid'\), but got 'pad'\.$"):
-        SporaxValueError.raise_unless_in("Net", "mode", "pad", ["same", "valid"])
+    For("Net").one_of("mode", "same", ["same", "valid"])
+    for kind in (SporaxValueError, SporaxKeyError, SporaxTypeError):
+        with pytest.raises(kind, match=r"^For 'Net', 'mode' must be one of \('same', 'valid'\), but got 'pad'\."):
+            For("Net").one_of("mode", "pad", ["same", "valid"], kind)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterable
 from types import UnionType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 
 class SporaxError(Exception):
@@ -31,25 +31,6 @@ class SporaxError(Exception):
         super().__init__(message)
         self.message = message
         self.cell_path: tuple[str, ...] = ()
-
-    @classmethod
-    def must(cls, where: str, what: str, duty: str, got: object) -> Self:
-        """The error for an argument `what` of `where` ("axis"; "the input") that must `duty` ("be an int"), but is `got`."""
-        return cls(f"For '{where}', {what if ' ' in what else repr(what)} must {duty}, but got {got}.")
-
-    @classmethod
-    def raise_if(
-        cls, wrong: object, where: str, what: str, duty: str, got: object, show: Callable[[object], str] = "{}".format
-    ) -> None:
-        """Raise the error of `must` if the argument is `wrong`; `show` makes text of what it is, `repr` for example."""
-        if wrong:
-            raise cls.must(where, what, duty, show(got))
-
-    @classmethod
-    def raise_unless_in(cls, where: str, what: str, value: object, choices: Collection[object]) -> None:
-        """Raise the error of `must` unless the argument is one of `choices`."""
-        if value not in choices:
-            raise cls.must(where, what, f"be one of {tuple(choices)}", repr(value))
 
     def within(self, name: str) -> None:
         """Note that the error passed through the Cell called `name` (innermost first)."""
@@ -109,6 +90,7 @@ class SporaxNotImplementedError(SporaxError, NotImplementedError):
 
 
 Text = Callable[[object], str]
+Types = type | tuple[type, ...] | UnionType
 _PLAIN: Text = "{}".format
 _E = TypeVar("_E", bound=SporaxError)
 
@@ -140,33 +122,25 @@ class For:
         """The error for what cannot be done in the present state; see `fault`."""
         return self.fault(SporaxRuntimeError, words, *got, show=show)
 
-    def refuse(self, wrong: object, words: str, *got: object, show: Text = _PLAIN) -> None:
-        """Raise `error` if something is `wrong`."""
+    def refuse(
+        self, wrong: object, words: str, *got: object, show: Text = _PLAIN, kind: type[SporaxError] = SporaxValueError
+    ) -> None:
+        """Raise the error of `kind` if something is `wrong`."""
         if wrong:
-            raise self.error(words, *got, show=show)
+            raise self.fault(kind, words, *got, show=show)
 
     def refuse_type(self, wrong: object, words: str, *got: object, show: Text = _PLAIN) -> None:
         """Raise `type_error` if something is `wrong`."""
-        if wrong:
-            raise self.type_error(words, *got, show=show)
+        self.refuse(wrong, words, *got, show=show, kind=SporaxTypeError)
 
     def refuse_state(self, wrong: object, words: str, *got: object, show: Text = _PLAIN) -> None:
         """Raise `state_error` if something is `wrong`."""
-        if wrong:
-            raise self.state_error(words, *got, show=show)
+        self.refuse(wrong, words, *got, show=show, kind=SporaxRuntimeError)
 
-    def typed(
-        self,
-        what: str,
-        value: object,
-        expected: str,
-        types: type | tuple[type, ...] | UnionType,
-        *,
-        takes_bool: bool = True,
-    ) -> Any:
+    def typed(self, what: str, value: object, expected: str, types: Types, *, takes_bool: bool = True) -> Any:
         """`value`, of `types`; else `type_error`, which calls them `expected`. Bools are ints unless excluded."""
         if not isinstance(value, types) or (isinstance(value, bool) and not takes_bool):
-            raise self.type_error(f"{_argument(what)} must be {expected}", type(value).__name__)
+            raise self.type_error(f"{named(what)} must be {expected}", type(value).__name__)
         return value
 
     def boolean(self, what: str, value: object) -> bool:
@@ -176,7 +150,7 @@ class For:
     def integer(self, what: str, value: object, least: int | None = None) -> int:
         """`value`, an int and no bool, of at least `least`."""
         number: int = self.typed(what, value, "a whole number", int, takes_bool=False)
-        self.refuse(least is not None and number < least, f"{_argument(what)} must be >= {least}", number)
+        self.refuse(least is not None and number < least, f"{named(what)} must be >= {least}", number)
         return number
 
     def number(self, what: str, value: object) -> float:
@@ -187,30 +161,24 @@ class For:
     def text(self, what: str, value: object, choices: Collection[str] = ()) -> str:
         """`value`, a string, and one of `choices` where there are any."""
         word: str = self.typed(what, value, "a string", str)
-        self.refuse(choices and word not in choices, f"{_argument(what)} must be one of {[*choices]}", f"'{word}'")
+        self.refuse(choices and word not in choices, f"{named(what)} must be one of {[*choices]}", f"'{word}'")
         return word
 
-    def one_of(self, what: str, value: object, choices: Collection[object]) -> None:
+    def one_of(
+        self, what: str, value: object, choices: Collection[object], kind: type[SporaxError] = SporaxValueError
+    ) -> None:
         """Refuse what is none of `choices`."""
         if value not in choices:
-            raise self.error(f"{_argument(what)} must be one of {tuple(choices)}", value, show=repr)
+            raise self.fault(kind, f"{named(what)} must be one of {tuple(choices)}", value, show=repr)
 
 
-def _argument(what: str) -> str:
+def named(what: str) -> str:
     """An argument's name in quotes; a phrase such as "the input" as it is."""
     return what if " " in what else f"'{what}'"
 
 
-def check_type(
-    where: str,
-    what: str,
-    value: object,
-    expected: str,
-    types: type | tuple[type, ...] | UnionType,
-    *,
-    takes_bool: bool = True,
-) -> Any:
-    """`For(where).typed`."""
+def check_type(where: str, what: str, value: object, expected: str, types: Types, *, takes_bool: bool = True) -> Any:
+    """`For(where).typed`, as a check of declared arguments."""
     return For(where).typed(what, value, expected, types, takes_bool=takes_bool)
 
 

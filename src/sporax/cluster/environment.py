@@ -117,8 +117,8 @@ class RankEnvironment:
         """Check that the numbers fit each other."""
         count = self.server_num if self.role is ProcessRole.SERVER else self.size
         if self.rank is not None and not 0 <= self.rank < count:
-            raise SporaxValueError.must(
-                "RANK_ID", "the rank", f"be in [0, {count}), the number of processes in the job", self.rank
+            raise For("RANK_ID").error(
+                f"the rank must be in [0, {count}), the number of processes in the job", self.rank
             )
 
     @property

@@ -15,7 +15,7 @@ import warnings
 
 from msgspec import Struct, json
 
-from sporax.base.errors import For, SporaxTypeError
+from sporax.base.errors import For, named
 from sporax.base.text_pages import TextPages
 from sporax.cluster.environment import RankEnvironment
 from sporax.ir.variables import read
@@ -116,7 +116,7 @@ def report_progress(
     """
     for name, number in (("step", step), ("epoch", epoch)):
         if not isinstance(number, int) or isinstance(number, bool):
-            raise SporaxTypeError.must("report_progress", name, "be a whole number", type(number).__name__)
+            raise For("report_progress").type_error(f"{named(name)} must be a whole number", type(number).__name__)
         For("report_progress").refuse(number < 0, f"'{name}' must be at least 0", number)
     server = _PROCESS.server()
     if server is not None:

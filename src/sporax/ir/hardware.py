@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sporax.base.documents import MalformedError, NotJsonError, decode
-from sporax.base.errors import SporaxTypeError, SporaxValueError, did_you_mean
+from sporax.base.errors import For, SporaxValueError, did_you_mean
 
 SYMBOLIC = "symbolic"
 """Is in the place of a profile for MindSpore's published cost model, which knows no hardware."""
@@ -226,7 +226,7 @@ def load_profile(name: str) -> HardwareProfile:
         150754820096
     """
     if not isinstance(name, str):
-        raise SporaxTypeError.must("hardware", "the profile", "be a name or the path of a JSON file", repr(name))
+        raise For("hardware").type_error("the profile must be a name or the path of a JSON file", repr(name))
     name = profile_name(name)
     if name in known_profiles():
         return _known_profile(name)

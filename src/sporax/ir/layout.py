@@ -76,8 +76,8 @@ def check_slice_counts(
         SporaxRuntimeError: as `Strategy.check`.
     """
     if len(counts) != len(shape):
-        raise SporaxRuntimeError.must(
-            operator, f"the strategy of tensor {tensor}", f"have {len(shape)} numbers for its shape {shape}", counts
+        raise For(operator).state_error(
+            f"the strategy of tensor {tensor} must have {len(shape)} numbers for its shape {shape}", counts
         )
     for dim, (slices, size) in enumerate(zip(counts, shape, strict=True)):
         where = f"For '{operator}', the number of slices of dimension {dim} of tensor {tensor}"

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import field
 from functools import lru_cache
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.ir.device_matrix import DeviceMatrix, ravel
 from sporax.ir.layout import Layout
@@ -60,7 +60,7 @@ class Placement:
         if len(set(used)) != len(used):
             raise SporaxValueError(f"For 'Placement', every axis must be used once at most, but got {self}.")
         if self.partial and self.reduction not in REDUCTIONS:
-            raise SporaxValueError.must("Placement", "reduction", f"be one of {REDUCTIONS}", f"'{self.reduction}'")
+            raise For("Placement").error(f"'reduction' must be one of {REDUCTIONS}", f"'{self.reduction}'")
 
     def __hash__(self) -> int:
         return self._hash  # searches look placements up a million times
@@ -93,7 +93,7 @@ class Placement:
         if layout.device_matrix.interleaved:
             raise SporaxValueError(f"For 'Placement', the layout must not be interleaved, but got {layout}.")
         if layout.device_matrix.ranks != mesh.ranks:
-            raise SporaxValueError.must("Placement", "the layout", f"stand on the ranks of the mesh {mesh}", layout)
+            raise For("Placement").error(f"the layout must stand on the ranks of the mesh {mesh}", layout)
         # The mesh has prime axes, so a layout's axes become runs of them.
         return cls(layout.on_shape(mesh.shape).shardings)
 

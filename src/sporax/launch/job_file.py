@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sporax.base.errors import For, SporaxValueError, did_you_mean
+from sporax.base.errors import For, SporaxValueError, did_you_mean, named
 
 _ENVIRONMENT, _TARGET, _ARGUMENTS = "environment", "target", "arguments"
 _SUFFIXES = (".toml", ".json", ".yaml", ".yml")
@@ -93,7 +93,7 @@ def _read(path: str) -> dict[str, Any]:
     except ValueError as error:  # of every reader here
         raise SporaxValueError(f"For 'sporax run', '{path}' must be {suffix[1:].upper()}, but {error}.") from None
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
-        raise SporaxValueError.must("sporax run", path, "have names of flags with their values", repr(values))
+        raise For("sporax run").error(f"{named(path)} must have names of flags with their values", repr(values))
     return values
 
 

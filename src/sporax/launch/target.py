@@ -37,7 +37,7 @@ from typing import TextIO
 
 from msgspec import Struct
 
-from sporax.base.errors import SporaxDefectError, SporaxError, SporaxValueError
+from sporax.base.errors import For, SporaxDefectError, SporaxError, SporaxValueError
 from sporax.cluster.environment import PROFILE, RESUME, VERIFY_PLAN, RankEnvironment, is_verbose
 from sporax.ir.variables import read
 
@@ -226,7 +226,7 @@ def _run_module(target: Target) -> int:
     except ModuleNotFoundError as error:  # a package above it, or something that package needs
         exists, problem = False, str(error)
     if not exists:
-        raise SporaxValueError.must("target", "the module after -m", "be importable", f"'{target.name}' ({problem})")
+        raise For("target").error("the module after -m must be importable", f"'{target.name}' ({problem})")
     return _with_own_traceback(lambda: runpy.run_module(target.name, run_name="__main__", alter_sys=True))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore._names.missing import missing_name
@@ -339,7 +339,7 @@ class FreezeOpt(Cell):
 def _strategy(strategy: Any, count: int) -> tuple[int, ...]:
     values = strategy.asnumpy().tolist() if isinstance(strategy, Tensor) else list(strategy)
     if any(type(value) is not int or not 0 <= value < count for value in values) or not values:
-        raise SporaxValueError.must("FreezeOpt", "train_strategy", f"hold numbers of {count} groups", strategy)
+        raise For("FreezeOpt").error(f"'train_strategy' must hold numbers of {count} groups", strategy)
     return tuple(values)
 
 

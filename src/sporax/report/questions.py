@@ -125,7 +125,7 @@ class Answers:
             raise For("diff").type_error("'other' must be a plan, or have one", other, show=reprlib.repr)
         mine, theirs = self.graph.fingerprint(), plan.graph
         if theirs not in ("", mine):
-            raise SporaxValueError.must("diff", "other", f"be a plan of the same step, {mine}", f"a plan of {theirs}")
+            raise For("diff").error(f"'other' must be a plan of the same step, {mine}", f"a plan of {theirs}")
         return diff(self.graph, self.plan, plan, every)
 
     def alternatives(self: Planned, count: int = 3, seconds: float = QUESTION_SECONDS) -> tuple[Any, ...]:

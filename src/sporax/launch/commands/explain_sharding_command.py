@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import sporax
-from sporax.base.errors import SporaxValueError, did_you_mean
+from sporax.base.errors import For, SporaxValueError, did_you_mean, named
 from sporax.ir.hardware import load_profile
 from sporax.launch.jobs.cores import simulated_devices
 from sporax.report.resharding import ReshardingReport
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         ("--json", "be a file in a directory that exists", repr(arguments.json), can_be_written),
     ):
         if not is_right:
-            raise SporaxValueError.must(_WHERE, what, duty, got)
+            raise For(_WHERE).error(f"{named(what)} must {duty}", got)
     if arguments.hardware:
         load_profile(arguments.hardware)
     if arguments.devices is not None:

@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _compare(arguments, words, counts, out)
     program = target.resolve(arguments.target, words, as_module=arguments.module)
     if program.kind is target.TargetKind.EXECUTABLE:
-        raise SporaxValueError.must("sporax plan", "the target", "be a Python script or module", f"'{program.name}'")
+        raise For("sporax plan").error("the target must be a Python script or module", f"'{program.name}'")
     for count in counts:
         # JAX reads the number of devices once, when it starts.
         os.environ.update(only_process(os.environ, count))

@@ -92,7 +92,7 @@ def auto_mixed_precision(network: Any, amp_level: str = "O0", dtype: DType = dty
     function = amp_level == "auto" and isinstance(network, FunctionType | MethodType)
     if not isinstance(network, Cell) and not function:
         expected = "a Cell or a function" if amp_level == "auto" else "a Cell"
-        raise SporaxTypeError.must("auto_mixed_precision", "network", f"be {expected}", type(network).__name__)
+        raise For("auto_mixed_precision").type_error(f"'network' must be {expected}", type(network).__name__)
     _check_dtype("auto_mixed_precision", dtype)
     For("auto_mixed_precision").one_of("amp_level", amp_level, ("O0", "O1", "O2", "O3", "auto"))
     if function:
@@ -255,7 +255,9 @@ def build_train_network(
     For(name).typed("optimizer", optimizer, "an Optimizer", Optimizer)
     if level not in ("O0", "O1", "O2", "O3", "auto"):
         raise SporaxValueError(f"For '{name}', 'level' must be 'O0' to 'O3' or 'auto', but got {level!r}.")
-    SporaxNotImplementedError.raise_if(boost_level != "O0", name, "boost_level", "be 'O0'", boost_level, show=repr)
+    For(name).refuse(
+        boost_level != "O0", "'boost_level' must be 'O0'", boost_level, show=repr, kind=SporaxNotImplementedError
+    )
     _check_settings(name, kwargs)
     network = auto_mixed_precision(network, _effective_level(level, kwargs))
     if loss_fn is not None:
@@ -326,6 +328,6 @@ def _check_settings(name: str, settings: dict[str, Any]) -> None:
         if what == "cast_model_type" and value not in (dtypes.float16, dtypes.float32):
             raise SporaxTypeError(f"For '{name}', 'cast_model_type' must be float16 or float32, but got {value!r}.")
         if what == "keep_batchnorm_fp32" and not isinstance(value, bool):
-            raise SporaxTypeError.must(name, "keep_batchnorm_fp32", "be a bool", type(value).__name__)
+            raise For(name).type_error("'keep_batchnorm_fp32' must be a bool", type(value).__name__)
         if what == "loss_scale_manager" and value is not None and not isinstance(value, LossScaleManager):
-            raise SporaxTypeError.must(name, "loss_scale_manager", "be a LossScaleManager", type(value).__name__)
+            raise For(name).type_error("'loss_scale_manager' must be a LossScaleManager", type(value).__name__)

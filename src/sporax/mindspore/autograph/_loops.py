@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import For, SporaxTypeError, named
 from sporax.mindspore.autograph import _loops
 from sporax.mindspore.autograph._branches import GO_ON, Outcome, Part, Trace, as_flag, set_values, trace
 from sporax.mindspore.autograph._tensor_conditions import UnlikeError
@@ -199,7 +199,7 @@ def _grown_part(carried: _State, key: Any, after: Part, where: str) -> bool:
         tree, pairs = common(what, where, before.value, after.value)
     except UnlikeError:
         got = f"{after.value.tree} after {before.value.tree}"
-        raise SporaxTypeError.must(where, what, "keep its structure from round to round", got) from None
+        raise For(where).type_error(f"{named(what)} must keep its structure from round to round", got) from None
     old, new = before.value.spread(before.arrays), after.value.spread(after.arrays)
     leaves: list[Any] = []
     arrays: list[Any] = []
@@ -215,7 +215,7 @@ def _grown_part(carried: _State, key: Any, after: Part, where: str) -> bool:
         # XLA's loops keep types and shapes.
         if not _same_type(array, like):
             got = f"{describe(b, now)} after {describe(a if array is None else ARRAY, array)}"
-            raise SporaxTypeError.must(where, what, "keep its type and shape from round to round", got)
+            raise For(where).type_error(f"{named(what)} must keep its type and shape from round to round", got)
         leaves.append(ARRAY)
         arrays.append(array)
     carried.parts[key] = Part(Value(tree, tuple(leaves)), arrays)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import For, SporaxTypeError, named
 from sporax.mindspore.autograph._rewriter import PREFIX
 from sporax.mindspore.autograph._tensor_conditions import CommonPart, Pair, UnlikeError, common_part
 from sporax.mindspore.common.parameter import Parameter
@@ -281,7 +281,7 @@ def _common(what: str, where: str, first: tuple[Value, Sequence[Any]], second: t
         return common(what, where, one, two)
     except UnlikeError:
         forms = f"{_form(*first)} and {_form(*second)}"
-        error = SporaxTypeError.must(where, what, "have one structure whichever way is taken", forms)
+        error = For(where).type_error(f"{named(what)} must have one structure whichever way is taken", forms)
         # A variable without arrays, such as the status of an optimizer, is refused where it is read, if it is at all.
         if one.size or two.size or not what.isidentifier():
             raise error from None

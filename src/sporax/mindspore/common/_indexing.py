@@ -158,8 +158,8 @@ def _value(value: Any) -> jax.Array:
     if hasattr(value, "array"):
         value = value.array
     if not isinstance(value, jax.Array | bool | int | float | complex | np.generic | list | tuple):
-        raise SporaxTypeError.must(
-            "Tensor.__setitem__", "the value", "be a number, Tensor, list or tuple", type(value).__name__
+        raise For("Tensor.__setitem__").type_error(
+            "the value must be a number, Tensor, list or tuple", type(value).__name__
         )
     # A list with Tensors in it cannot go through numpy.
     if isinstance(value, list | tuple) and any(hasattr(item, "array") for item in value):
@@ -235,7 +235,9 @@ def _index_array(array: Any) -> Any:
 
 def _true(item: bool) -> Any:
     if not item:
-        raise SporaxIndexError.must("Tensor.__getitem__", "a bool as index", "be True (it adds a dimension)", "False")
+        raise For("Tensor.__getitem__").fault(
+            SporaxIndexError, "a bool as index must be True (it adds a dimension)", "False"
+        )
     # True adds a dimension, as None does.
     return None
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.ir import GradientMark, LossMark, RowsMark
 from sporax.lowering import marks as trace_marks
@@ -116,7 +116,7 @@ class Call:
         if not self.has_aux:
             return take_apart(result), take_apart(())
         if not isinstance(result, tuple) or len(result) < 2:
-            raise SporaxValueError.must("has_aux", "the function", "return at least two outputs", type(result).__name__)
+            raise For("has_aux").error("the function must return at least two outputs", type(result).__name__)
         return take_apart(result[0]), take_apart(tuple(result[1:]))
 
 
@@ -436,7 +436,7 @@ def _matched(outputs: Sequence[jax.Array], cotangents: Any) -> list[Any]:
         cotangents = wrap(jnp.asarray(cotangents))
     leaves = [None] * len(outputs) if cotangents is None else take_apart(cotangents)[0]
     if len(leaves) != len(outputs):
-        raise SporaxTypeError.must("grad", "the sensitivities", f"match the {len(outputs)} outputs", len(leaves))
+        raise For("grad").type_error(f"the sensitivities must match the {len(outputs)} outputs", len(leaves))
 
     def one(output: jax.Array, value: Any) -> Any:
         # One element is one number, in whatever shape: losses of () are called with sensitivities of (1,), and the reverse.

@@ -138,9 +138,11 @@ class _CellGraphExecutor:
             SporaxNotImplementedError: `do_convert` is False.
         """
         if not do_convert:
-            raise SporaxNotImplementedError.must("_cell_graph_executor.compile", "do_convert", "be True", "False")
+            raise For("_cell_graph_executor.compile").fault(
+                SporaxNotImplementedError, "'do_convert' must be True", "False"
+            )
         if not hasattr(obj, "construct"):
-            raise SporaxTypeError.must("_cell_graph_executor.compile", "obj", "be a Cell", type(obj).__name__)
+            raise For("_cell_graph_executor.compile").type_error("'obj' must be a Cell", type(obj).__name__)
         obj.compile(*of_all_ranks(args))
         return phase, True
 

@@ -229,8 +229,8 @@ def to_dtype(value: Any) -> DType:
         # numpy knows "bool" only.
         return from_numpy(np.dtype("bool" if value == "bool_" else value))
     except TypeError:
-        raise SporaxTypeError.must(
-            "dtype", "the value", "be a sporax dtype, a numpy dtype, a Python type or a name of one", repr(value)
+        raise For("dtype").type_error(
+            "the value must be a sporax dtype, a numpy dtype, a Python type or a name of one", repr(value)
         ) from None
 
 

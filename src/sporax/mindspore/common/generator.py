@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxValueError
+from sporax.base.errors import For
 from sporax.mindspore._names.missing import missing_names
 from sporax.mindspore.common._random_streams import Generator as Stream
 from sporax.mindspore.common.seed import manual_seed as seed_operators, operators
@@ -124,8 +124,8 @@ def set_rng_state(state: Tensor) -> None:
 def _check_state(function: str, state: Any) -> None:
     For(function).typed("state", state, "a Tensor", Tensor)
     if state.shape != (_NUM_WORDS,) or state.array.dtype != np.uint32:
-        raise SporaxValueError.must(
-            function, "state", f"be UInt32 of shape ({_NUM_WORDS},)", f"{state.dtype} of shape {state.shape}"
+        raise For(function).error(
+            f"'state' must be UInt32 of shape ({_NUM_WORDS},)", f"{state.dtype} of shape {state.shape}"
         )
 
 

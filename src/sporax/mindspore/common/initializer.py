@@ -234,7 +234,7 @@ def _checked_shape(shape: Any) -> Shape | None:
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int | np.integer):
-            raise SporaxTypeError.must("initializer", "shape", "hold ints", f"{type(size).__name__} in {sizes}")
+            raise For("initializer").type_error("'shape' must hold ints", f"{type(size).__name__} in {sizes}")
         For("initializer").refuse(size < 1, "the sizes in 'shape' must be positive", sizes)
     return tuple(int(size) for size in sizes)
 
@@ -417,7 +417,7 @@ class XavierNormal(_ByFan):
 class _He(_ByFan):
     def __init__(self, negative_slope: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> None:
         if mode not in ("fan_in", "fan_out"):
-            raise SporaxValueError.must(type(self).__name__, "mode", "be 'fan_in' or 'fan_out'", f"'{mode}'")
+            raise For(type(self).__name__).error("'mode' must be 'fan_in' or 'fan_out'", f"'{mode}'")
         self.negative_slope = negative_slope
         self.mode = mode
         self.nonlinearity = nonlinearity

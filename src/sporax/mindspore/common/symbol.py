@@ -45,7 +45,7 @@ class Symbol:
             For("Symbol").refuse(value < least, f"'{name}' must be >= {least}", value)
         For("Symbol").typed("unique", unique, "a bool", bool)
         if remainder >= divisor:
-            raise SporaxValueError.must("Symbol", "remainder", "be less than 'divisor'", f"{remainder} and {divisor}")
+            raise For("Symbol").error("'remainder' must be less than 'divisor'", f"{remainder} and {divisor}")
         self.max, self.min, self.divisor, self.remainder, self.unique = max, min, divisor, remainder, unique
         # A rule that nothing fits is a mistake.
         if max and self.smallest > max:

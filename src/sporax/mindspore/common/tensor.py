@@ -100,7 +100,7 @@ class Tensor:
 
     def _init_lazily(self, input_data: Any, dtype: DType | None, shape: Any, init: Any) -> None:
         if not hasattr(init, "bound"):
-            raise SporaxTypeError.must("Tensor", "init", "be an Initializer", f"{type(init).__name__}: {init!r}")
+            raise For("Tensor").type_error("'init' must be an Initializer", f"{type(init).__name__}: {init!r}")
         if input_data is not None or dtype is None or shape is None:
             raise SporaxValueError(
                 "For 'Tensor', init, dtype and shape must have values at the same time, and input_data none; but got "

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError, named
 from sporax.mindspore.common._pullback import Call, Pullback, Updates, is_differentiable, pushforward, zeros_like
 from sporax.mindspore.common.jit import compiled_in_graph_mode, returning_values
 from sporax.mindspore.common.one_forward import pullback_of
@@ -293,7 +293,7 @@ def _weights(value: Any) -> tuple[tuple[Parameter, ...] | None, bool]:
     if isinstance(value, Parameter):
         return (value,), True
     if not isinstance(value, tuple | list) or any(not isinstance(weight, Parameter) for weight in value):
-        raise SporaxTypeError.must("grad", "weights", "be a Parameter or a list or tuple of them", repr(value))
+        raise For("grad").type_error("'weights' must be a Parameter or a list or tuple of them", repr(value))
     return tuple(value), False
 
 
@@ -424,14 +424,14 @@ def _jacobian(
     if any(isinstance(position, bool) or not isinstance(position, int) for position in positions):
         raise SporaxTypeError(f"For '{what}', 'grad_position' must be int or tuple of ints, but got {grad_position!r}.")
     if not positions or any(position < 0 for position in positions) or len(set(positions)) < len(positions):
-        raise SporaxValueError.must(what, "grad_position", "hold distinct numbers >= 0", grad_position)
+        raise For(what).error("'grad_position' must hold distinct numbers >= 0", grad_position)
     For(what).typed("has_aux", has_aux, "a bool", bool)
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         call = Call(fn, args, kwargs, positions, has_aux=has_aux)
         if len(call.positions) < len(positions):
             wrong = next(position for position in positions if position not in call.positions)
-            raise SporaxTypeError.must(what, f"the argument {wrong}", "be a Tensor", type(call.values[wrong]).__name__)
+            raise For(what).type_error(f"the argument {wrong} must be a Tensor", type(call.values[wrong]).__name__)
         # All inputs of the call are to be differentiated.
         numbers = tuple(range(len(positions)))
 
@@ -461,5 +461,5 @@ def _axes(what: str, axes: object) -> _Axes:
     if isinstance(axes, tuple | list):
         return tuple(_axes(what, axis) for axis in axes)
     if isinstance(axes, bool) or not (axes is None or isinstance(axes, int)):
-        raise SporaxTypeError.must("vmap", what, "be an int, None or a tuple of these", type(axes).__name__)
+        raise For("vmap").type_error(f"{named(what)} must be an int, None or a tuple of these", type(axes).__name__)
     return axes

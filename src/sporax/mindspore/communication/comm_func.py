@@ -192,7 +192,7 @@ def all_to_all_v_c(
 
 
 def _reduction(function: str, op: Any) -> str:
-    SporaxTypeError.raise_unless_in(function, "op", op, collectives.REDUCTIONS)
+    For(function).one_of("op", op, collectives.REDUCTIONS, kind=SporaxTypeError)
     return str(op)
 
 

@@ -53,7 +53,7 @@ def init(backend_name: str | None = None) -> None:
     """
     For("init").typed("backend_name", backend_name, "a string", str | None)
     if backend_name is not None and backend_name not in _BACKENDS:
-        raise SporaxRuntimeError.must("init", "backend_name", f"be one of {list(_BACKENDS)}", f"'{backend_name}'")
+        raise For("init").state_error(f"'backend_name' must be one of {list(_BACKENDS)}", f"'{backend_name}'")
     # With parameter servers, the job's scheduler says who is who.
     if context.ps_snapshot().enable_ps:
         _join_parameter_servers()

@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import Any
 
-from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, named
 from sporax.ir.config import DURABILITIES, CostModelConfig, OffloadConfig, PsConfig, SearchConfig
 from sporax.mindspore.context._settings import Check, flag, kind, number, of_fields, one_of
 from sporax.runtime.session import SESSION
@@ -67,7 +67,7 @@ def gigabytes(function: str, key: str, value: Any) -> str:
     match = _SIZE.fullmatch(value)
     # 0 GB would be no memory at all, which is not meant.
     if match is None or float(match.group(1)) == 0:
-        raise SporaxValueError.must(function, key, "be a number above 0 followed by 'GB'", f"'{value}'")
+        raise For(function).error(f"{named(key)} must be a number above 0 followed by 'GB'", f"'{value}'")
     return str(value)
 
 
@@ -246,7 +246,7 @@ def _member(*allowed: str) -> Any:
     def check(function: str, key: str, value: Any) -> str:
         kind(str)(function, key, value)
         # Unknown roles and modes are a RuntimeError in MindSpore.
-        SporaxRuntimeError.raise_unless_in(function, key, value, allowed)
+        For(function).one_of(key, value, allowed, kind=SporaxRuntimeError)
         return str(value)
 
     return check

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sporax.base.errors import For, SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError, named
 from sporax.ir import HasLayout, Layout, Shape, Strategy, strategy_text
 from sporax.ir.config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, CommFusion, FusionRule, ParallelConfig
 from sporax.mindspore.context._settings import Check, kind, number, one_of
@@ -194,7 +194,7 @@ def check_positions(function: str, key: str, value: Any) -> tuple[int, ...]:
         _require(function, f"an element of {key}", position, int)
     # `strict=False`: the second list is one shorter by design.
     if not value or value[0] < 0 or any(b <= a for a, b in zip(value, value[1:], strict=False)):
-        raise SporaxValueError.must(function, key, "be a list of ascending positions >= 0, not empty", value)
+        raise For(function).error(f"{named(key)} must be a list of ascending positions >= 0, not empty", value)
     return tuple(value)
 
 
@@ -226,7 +226,7 @@ def _rule(function: str, collective: str, setting: Any) -> FusionRule:
             stacklevel=7,
         )
     mode, value = setting["mode"], setting["config"]
-    SporaxKeyError.raise_unless_in(function, f"the mode of '{name}'", mode, _MODES[collective])
+    For(function).one_of(f"the mode of '{name}'", mode, _MODES[collective], kind=SporaxKeyError)
     if mode == "auto":
         # "auto" takes its size from the system; what 'config' says has no meaning then.
         return FusionRule(configured=True)

@@ -71,7 +71,7 @@ class FileReader:
         self._columns = columns or fields
         unknown = [name for name in self._columns if name not in fields]
         if unknown:
-            raise SporaxRuntimeError.must("FileReader", "a column", f"be one of the fields {fields}", repr(unknown[0]))
+            raise For("FileReader").state_error(f"a column must be one of the fields {fields}", repr(unknown[0]))
         # One stream, as in MindSpore: a second `get_next` goes on where the first one stopped.
         self._rows: Iterator[tuple[Shard, int]] = (
             (shard, number) for shard in self._shards for number in range(shard.size)

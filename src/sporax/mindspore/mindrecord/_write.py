@@ -176,7 +176,9 @@ class FileWriter:
         For(where).refuse_state(self._writers or self._appended, "the size must be set before rows are written")
         # `v & (v - 1)` clears the lowest bit, which leaves 0 for powers of two only.
         if not isinstance(value, int) or not low <= value <= high or value & (value - 1):
-            raise SporaxInvalidSizeError.must(where, "the size", f"be a power of two in [{low}, {high}]", repr(value))
+            raise For(where).fault(
+                SporaxInvalidSizeError, f"the size must be a power of two in [{low}, {high}]", repr(value)
+            )
         return value
 
     def write_raw_data(self, raw_data: list[dict[str, Any]], parallel_writer: bool = False) -> None:

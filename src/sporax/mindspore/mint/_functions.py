@@ -40,8 +40,10 @@ def offer(*functions: Callable[..., Any], place: str = "") -> None:
 def same_device(name: str, device: str | None) -> None:
     """Raise SporaxNotImplementedError unless `device` is None: tensors live where `set_device` says."""
     if device is not None:
-        raise SporaxNotImplementedError.must(
-            name, "device", "be None", f"{device!r}; tensors are made on the device of the context (set_device)"
+        raise For(name).fault(
+            SporaxNotImplementedError,
+            "'device' must be None",
+            f"{device!r}; tensors are made on the device of the context (set_device)",
         )
 
 
@@ -295,7 +297,7 @@ def empty(*size: Any, dtype: DType | None = None, device: str | None = None, pin
         SporaxNotImplementedError: `device` or `pin_memory` is requested.
     """
     same_device("empty", device)
-    SporaxNotImplementedError.raise_if(pin_memory, "empty", "pin_memory", "be False", "True")
+    For("empty").refuse(pin_memory, "'pin_memory' must be False", "True", kind=SporaxNotImplementedError)
     return ops.zeros(one_shape(size), dtype)
 
 

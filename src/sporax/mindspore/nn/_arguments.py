@@ -23,7 +23,7 @@ def positive_int(layer: str, name: str, value: Any) -> int:
         SporaxValueError: below 1.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise SporaxTypeError.must(layer, f"the '{name}'", "be int", f"'{value}' with type '{type(value).__name__}'")
+        raise For(layer).type_error(f"the '{name}' must be int", f"'{value}' with type '{type(value).__name__}'")
     For(layer).refuse(value < 1, f"the '{name}' must be int and must > 0. Got '{value}' with type 'int'")
     return value
 
@@ -44,7 +44,7 @@ def number(layer: str, name: str, value: Any) -> float:
         SporaxValueError: infinite, or not a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SporaxTypeError.must(layer, f"the '{name}'", "be float", f"'{value}' with type '{type(value).__name__}'")
+        raise For(layer).type_error(f"the '{name}' must be float", f"'{value}' with type '{type(value).__name__}'")
     For(layer).refuse(not math.isfinite(value), f"the '{name}' must be finite", value)
     return float(value)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import jax
 
-from sporax.base.errors import For, SporaxAttributeError, SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxAttributeError, SporaxKeyError, SporaxTypeError
 from sporax.base.lazy_members import dataclass
 from sporax.mindspore import context
 from sporax.mindspore.common import Parameter, Tensor, dtypes
@@ -118,8 +118,8 @@ class CellFlags:
         """
         device, dtype = _destination(args, kwargs)
         if device is not None and device.partition(":")[0] != context.get_context("device_target"):
-            raise SporaxValueError.must(
-                "Cell.to", "device", f"be '{context.get_context('device_target')}', where JAX computes", f"'{device}'"
+            raise For("Cell.to").error(
+                f"'device' must be '{context.get_context('device_target')}', where JAX computes", f"'{device}'"
             )
         if dtype is None:
             return self
@@ -289,7 +289,7 @@ class CellHooks:
 
     def _register(self, kind: str, entry: _Entry, prepend: bool = False) -> HookHandle:
         if not callable(entry.hook):
-            raise SporaxTypeError.must(f"register_{kind}_hook", "the hook", "be a function", type(entry.hook).__name__)
+            raise For(f"register_{kind}_hook").type_error("the hook must be a function", type(entry.hook).__name__)
         if self._hooks is None:
             self._hooks = {}
         return HookHandle(self._hooks.setdefault(kind, {}), entry, prepend)

@@ -301,7 +301,7 @@ def get_activation(name: Any, prim_name: str | None = None) -> Cell | None:
     if name is None:
         return None
     if not isinstance(name, str):
-        raise SporaxTypeError.must(prim_name or "get_activation", "the name", "be a string", type(name).__name__)
+        raise For(prim_name or "get_activation").type_error("the name must be a string", type(name).__name__)
     if name not in _BY_NAME:
         raise SporaxKeyError(
             f"For '{prim_name or 'get_activation'}', the activation must be in {list(_BY_NAME)}, got '{name}'."

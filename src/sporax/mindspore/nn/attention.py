@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
 from sporax.mindspore.common.initializer import XavierNormal, XavierUniform, initializer
@@ -338,7 +338,7 @@ class _Stack(Cell):
         super().__init__()
         name = type(self).__name__
         if not isinstance(layer, self.layer_type):
-            raise SporaxTypeError.must(name, "the layer", f"be a {self.layer_type.__name__}", type(layer).__name__)
+            raise For(name).type_error(f"the layer must be a {self.layer_type.__name__}", type(layer).__name__)
         self.num_layers = argument.positive_int(name, "num_layers", num_layers)
         build: Any = self.layer_type
         self.layers = CellList([build(*layer.settings) for _ in range(num_layers)])

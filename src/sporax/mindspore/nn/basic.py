@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, check_type, named
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
@@ -61,7 +61,7 @@ class Dense(Layer):
             self.activation = get_activation(self.activation)
         if self.activation is not None and not callable(self.activation):
             got = type(self.activation).__name__
-            raise SporaxTypeError.must("Dense", "activation", "be a name, a Cell or a function", got)
+            raise For("Dense").type_error("'activation' must be a name, a Cell or a function", got)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (…, in_channels); gives (…, out_channels)."""
@@ -178,8 +178,8 @@ class Flatten(Cell):
         """`x` with at least as many dimensions as the settings name."""
         for name, value in (("start_dim", self.start_dim), ("end_dim", self.end_dim)):
             if not -x.ndim <= value < x.ndim:
-                raise SporaxValueError.must(
-                    "Flatten", name, f"be in [{-x.ndim}, {x.ndim}) for an input of shape {x.shape}", value
+                raise For("Flatten").error(
+                    f"{named(name)} must be in [{-x.ndim}, {x.ndim}) for an input of shape {x.shape}", value
                 )
         return ops.flatten(x, start_dim=self.start_dim, end_dim=self.end_dim)
 

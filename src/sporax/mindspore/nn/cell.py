@@ -21,7 +21,6 @@ from sporax.base.errors import (
     SporaxKeyError,
     SporaxRuntimeError,
     SporaxTypeError,
-    SporaxValueError,
 )
 from sporax.ir import SEGMENT, STAGE
 from sporax.mindspore import context
@@ -481,7 +480,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             SporaxValueError: inputs both by position and by name.
         """
         if inputs and kwargs:
-            raise SporaxValueError.must("Cell.set_inputs", "inputs", "be set by position or by name", (inputs, kwargs))
+            raise For("Cell.set_inputs").error("'inputs' must be set by position or by name", (inputs, kwargs))
         self.__dict__.pop("_dynamic_inputs", None)
         if inputs or kwargs:
             object.__setattr__(self, "_dynamic_inputs", inputs or kwargs)

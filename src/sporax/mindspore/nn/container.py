@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, cast
 
-from sporax.base.errors import For, SporaxIndexError, SporaxKeyError, SporaxNotImplementedError, SporaxTypeError
+from sporax.base.errors import For, SporaxIndexError, SporaxKeyError, SporaxNotImplementedError
 from sporax.mindspore.autograph.flow import item, unknown
 from sporax.mindspore.nn.cell import Cell
 from sporax.runtime.state import frames
@@ -86,9 +86,11 @@ class _Sequence(_Container):
         if isinstance(index, str) and index in self._cells:
             return index
         if isinstance(index, bool) or not isinstance(index, int):
-            raise SporaxTypeError.must(type(self).__name__, "the index", "be an int", type(index).__name__)
+            raise For(type(self).__name__).type_error("the index must be an int", type(index).__name__)
         if not -len(self) <= index < len(self):
-            raise SporaxIndexError.must(type(self).__name__, "the index", f"be in [{-len(self)}, {len(self)})", index)
+            raise For(type(self).__name__).fault(
+                SporaxIndexError, f"the index must be in [{-len(self)}, {len(self)})", index
+            )
         return list(self._cells)[index]
 
     def _checked(self, cell: Any, where: str = "every element") -> Cell:

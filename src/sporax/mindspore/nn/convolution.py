@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, named
 from sporax.mindspore import ops
 from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn import _arguments as argument
@@ -71,7 +71,7 @@ class _Convolution(Cell):
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         # A tuple of one is no int to MindSpore, either.
         if self.spatial == 1 and not isinstance(value, int):
-            raise SporaxTypeError.must(type(self).__name__, what, "be an int", type(value).__name__)
+            raise For(type(self).__name__).type_error(f"{named(what)} must be an int", type(value).__name__)
         return (1,) * (self.spatial == 1) + argument.ints(type(self).__name__, what, value, self.spatial)
 
     def _make_parameters(self, weight_init: Any, bias_init: Any, dtype: DType, channels_last: bool) -> None:
@@ -183,7 +183,7 @@ class Conv2d(_Convolution):
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         if what == "kernel_size" and isinstance(value, tuple) and len(value) != 2:
-            raise SporaxTypeError.must("Conv2d", "kernel_size", "be an int or a tuple of two ints", value)
+            raise For("Conv2d").type_error("'kernel_size' must be an int or a tuple of two ints", value)
         return pair("Conv2d", value, what)
 
     def construct(self, x: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ class CentralCrop(Layer):
     def construct(self, image: Tensor) -> Tensor:
         """`image`: (C, H, W) or (N, C, H, W)."""
         if image.ndim not in (3, 4):
-            raise SporaxValueError.must("CentralCrop", "image", "have 3 or 4 dimensions", f"shape {image.shape}")
+            raise For("CentralCrop").error("'image' must have 3 or 4 dimensions", f"shape {image.shape}")
         if self.central_fraction == 1.0:
             return image
         spans = []
@@ -286,7 +286,7 @@ class MSSSIM(_Similarity):
     ) -> None:
         super().__init__(max_val, filter_size, filter_sigma, k1, k2)
         if not isinstance(power_factors, tuple | list) or not power_factors:
-            raise SporaxTypeError.must("MSSSIM", "power_factors", "be a tuple or list of numbers", repr(power_factors))
+            raise For("MSSSIM").type_error("'power_factors' must be a tuple or list of numbers", repr(power_factors))
         self.power_factors = tuple(float(factor) for factor in power_factors)
         self.multi_convs_list = CellList([_window(filter_size, filter_sigma) for _ in self.power_factors])
 
@@ -348,7 +348,7 @@ class _Around(Cell):
             raise SporaxTypeError(f"For '{name}', 'padding' must be an int or a tuple of ints, but got {padding!r}.")
         # Constant padding may be given for the last dimensions alone.
         if len(sides) % 2 or not 0 < len(sides) <= 2 * self.spatial or (self._exact and len(sides) != 2 * self.spatial):
-            raise SporaxValueError.must(name, "padding", f"be one or {2 * self.spatial} ints", padding)
+            raise For(name).error(f"'padding' must be one or {2 * self.spatial} ints", padding)
         # Negative numbers of cells take cells away, which only constant padding can.
         For(name).refuse(self.mode != "constant" and min(sides) < 0, "'padding' must be >= 0", padding)
         return sides

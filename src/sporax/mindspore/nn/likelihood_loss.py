@@ -209,7 +209,7 @@ class MultiClassDiceLoss(LossBase):
         name = "MultiClassDiceLoss"
         self.weights = For(name).typed("weights", weights, "a Tensor", Tensor | None)
         if weights is not None and weights.ndim != 2:
-            raise SporaxValueError.must(name, "weights", "be a 2-D Tensor", f"shape {weights.shape}")
+            raise For(name).error("'weights' must be a 2-D Tensor", f"shape {weights.shape}")
         if isinstance(activation, str):
             argument.one_of(
                 name, "activation", activation, ("softmax", "logsoftmax", "relu", "relu6", "tanh", "sigmoid")

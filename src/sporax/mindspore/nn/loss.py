@@ -144,7 +144,7 @@ class CrossEntropyLoss(LossBase):
         if self.weight is not None:
             argument_is_tensor("CrossEntropyLoss", weight=self.weight)
         if not 0.0 <= argument.number("CrossEntropyLoss", "label_smoothing", self.label_smoothing) <= 1.0:
-            raise SporaxValueError.must("CrossEntropyLoss", "label_smoothing", "be in [0, 1]", self.label_smoothing)
+            raise For("CrossEntropyLoss").error("'label_smoothing' must be in [0, 1]", self.label_smoothing)
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`logits`: (N, C) or (N, C, d1, …). `labels`: class indices (N,) or (N, d1, …), or probabilities like `logits`."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, check_type, named
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import COOTensor, DType, Parameter, Tensor, dtypes
@@ -338,7 +338,7 @@ def _ints(what: str, value: Any) -> tuple[int, ...]:
     values = tuple(value) if isinstance(value, tuple | list) else (value,)
     for item in values:
         if isinstance(item, bool) or not isinstance(item, int):
-            raise SporaxTypeError.must("Roll", what, "be an int, or a tuple or list of ints", repr(value))
+            raise For("Roll").type_error(f"{named(what)} must be an int, or a tuple or list of ints", repr(value))
     return values
 
 
@@ -348,7 +348,7 @@ class SparseToDense(Cell):
     def construct(self, sparse_tensor: COOTensor) -> Tensor:
         """Add up the entries."""
         if not isinstance(sparse_tensor, COOTensor):
-            raise SporaxTypeError.must("SparseToDense", "the input", "be a COOTensor", type(sparse_tensor).__name__)
+            raise For("SparseToDense").type_error("the input must be a COOTensor", type(sparse_tensor).__name__)
         return sparse_tensor.to_dense()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, wrap
@@ -351,7 +351,7 @@ def _checked_groups(process_groups: object) -> tuple[tuple[int, ...], ...] | Non
     every = [rank for ranks in lists for rank in ranks]
     # A rank in two groups would wait in both.
     if len(set(every)) < len(every):
-        raise SporaxValueError.must("SyncBatchNorm", "process_groups", "name each rank at most once", process_groups)
+        raise For("SyncBatchNorm").error("'process_groups' must name each rank at most once", process_groups)
     return tuple(map(tuple, lists))
 
 

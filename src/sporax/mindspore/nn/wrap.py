@@ -94,7 +94,7 @@ class ForwardValueAndGrad(Cell):
     ) -> None:
         super().__init__(auto_prefix=False)
         if not callable(network):
-            raise SporaxTypeError.must("ForwardValueAndGrad", "network", "be callable", type(network).__name__)
+            raise For("ForwardValueAndGrad").type_error("'network' must be callable", type(network).__name__)
         self.network = network
         self.weights = weights
         self.get_all = get_all

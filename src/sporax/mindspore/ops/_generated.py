@@ -143,7 +143,7 @@ def _inplace_copy(input: Array, src: Array) -> Array:
     """
     pairs = zip(reversed(src.shape), reversed(input.shape), strict=False)
     if src.ndim > input.ndim or any(size not in (1, full) for size, full in pairs):
-        raise SporaxValueError.must("InplaceCopy", "src", f"be broadcast to the shape {input.shape}", src.shape)
+        raise For("InplaceCopy").error(f"'src' must be broadcast to the shape {input.shape}", src.shape)
     return jnp.broadcast_to(src, input.shape).astype(input.dtype)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, named
 from sporax.mindspore import context
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._collectives import messages, own_ranks, primitives
@@ -46,8 +46,8 @@ def init_process_group(
     """
     for name, value in (("init_method", init_method), ("store", store), ("pg_options", pg_options)):
         if value is not None:
-            raise SporaxValueError.must(
-                "init_process_group", name, "be None: the launcher (sporax run) says how ranks meet", repr(value)
+            raise For("init_process_group").error(
+                f"{named(name)} must be None: the launcher (sporax run) says how ranks meet", repr(value)
             )
     # Only the launcher knows the world, so it is asked and the arguments are compared.
     world = collectives.meet()
@@ -100,7 +100,7 @@ def new_group(
 ) -> str:
     """Name a group of ranks; returns the name. All ranks must create the same groups in the same order."""
     if pg_options is not None:
-        raise SporaxValueError.must("new_group", "pg_options", "be None: HCCL is not used here", repr(pg_options))
+        raise For("new_group").error("'pg_options' must be None: HCCL is not used here", repr(pg_options))
     if ranks is None:
         return groups.WORLD_GROUPS[0]
     return groups.create(group_desc or f"group_{next(_numbers)}", ranks).name
@@ -116,7 +116,7 @@ def get_global_rank(group: str | None, group_rank: int) -> int:
     """World rank of a member."""
     members = groups.find(group, "get_global_rank")
     if not 0 <= check_int("get_global_rank", "group_rank", group_rank) < members.size:
-        raise SporaxRuntimeError.must("get_global_rank", "group_rank", f"be in [0, {members.size})", group_rank)
+        raise For("get_global_rank").state_error(f"'group_rank' must be in [0, {members.size})", group_rank)
     return members.ranks[group_rank]
 
 
@@ -128,7 +128,7 @@ def get_group_rank(group: str | None, global_rank: int) -> int:
     """
     members = groups.find(group, "get_group_rank")
     if check_int("get_group_rank", "global_rank", global_rank) not in members.ranks:
-        raise SporaxRuntimeError.must("get_group_rank", "global_rank", f"be one of {list(members.ranks)}", global_rank)
+        raise For("get_group_rank").state_error(f"'global_rank' must be one of {list(members.ranks)}", global_rank)
     return members.ranks.index(global_rank)
 
 
@@ -433,7 +433,7 @@ def _kernel_op(function: str, op: Any) -> str:
     if op == "avg":
         return "sum"
     if op not in collectives.REDUCTIONS:
-        raise SporaxTypeError.must(function, "op", f"be one of {(*collectives.REDUCTIONS, 'avg')}", repr(op))
+        raise For(function).type_error(f"'op' must be one of {(*collectives.REDUCTIONS, 'avg')}", repr(op))
     return str(op)
 
 

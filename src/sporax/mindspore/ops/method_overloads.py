@@ -15,7 +15,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import Tensor, dtypes
 from sporax.mindspore.ops._core import FUNCTIONS, MINT, Array, check, operator, with_signature
 from sporax.runtime.state import frames
@@ -161,7 +161,7 @@ def _taken(input: Array, indices: Array, axis: int | None, mode: str) -> Array:
 
 def _take(self: Tensor, indices: Any, axis: int | None = None, mode: str = "clip") -> Any:
     # Raising needs values, which a compiled step does not have.
-    SporaxNotImplementedError.raise_if(mode == "raise", "take", "mode", "be 'clip' or 'wrap'", "'raise'")
+    For("take").refuse(mode == "raise", "'mode' must be 'clip' or 'wrap'", "'raise'", kind=SporaxNotImplementedError)
     check.one_of("take", mode, ("clip", "wrap"), "mode")
     return _taken(self, indices, axis, mode)
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import For
 from sporax.mindspore.common import COOTensor, CSRTensor, DType, Parameter, Tensor
 from sporax.mindspore.ops._core import FUNCTIONS, check
 from sporax.mindspore.ops.array import conversion, creation, manipulation
@@ -45,8 +45,8 @@ _UNARY = {"neg": FUNCTIONS["neg"], "abs": FUNCTIONS["abs"], "invert": FUNCTIONS[
 def _refuse(name: str, other: object) -> None:
     # numpy arrays would be converted silently, again in every call.
     if isinstance(other, np.ndarray | str | dict | set) or other is None:
-        raise SporaxTypeError.must(
-            f"Tensor.__{name}__", "the other operand", "be a Tensor, a number, a list or a tuple", type(other).__name__
+        raise For(f"Tensor.__{name}__").type_error(
+            "the other operand must be a Tensor, a number, a list or a tuple", type(other).__name__
         )
 
 

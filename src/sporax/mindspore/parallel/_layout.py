@@ -10,7 +10,7 @@ import copy
 import math
 from typing import Any, Self
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, named
 from sporax.ir import INTERLEAVED, INTERLEAVED_SIZE, DeviceMatrix, Layout as LayoutValue, TensorMap
 
 # MindSpore writes the text "None", not the value None.
@@ -120,11 +120,11 @@ def _check_items(what: str, value: object, container: type[list[Any]] | type[tup
 
 def _check_names(device_matrix: tuple[int, ...], names: tuple[str, ...]) -> None:
     if len(names) != len(device_matrix):
-        raise SporaxValueError.must("Layout", "alias_name", f"have one name per axis of {device_matrix}", names)
+        raise For("Layout").error(f"'alias_name' must have one name per axis of {device_matrix}", names)
     if NOT_SHARDED in names:
         raise For("Layout").error(f"'{NOT_SHARDED}' says that a dimension is whole; it cannot be in {names}")
     if INTERLEAVED in names and device_matrix[names.index(INTERLEAVED)] != INTERLEAVED_SIZE:
-        raise SporaxValueError.must("Layout", INTERLEAVED, f"have size {INTERLEAVED_SIZE}", device_matrix)
+        raise For("Layout").error(f"{named(INTERLEAVED)} must have size {INTERLEAVED_SIZE}", device_matrix)
 
 
 def _ranks(rank_list: list[int] | None, num_devices: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError
 from sporax.ir import HasLayout, Layout as LayoutValue
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.parallel._placement_picture import picture
@@ -37,7 +37,7 @@ def plan_of(step: Any, *args: Any, **kwargs: Any) -> PlannedStep | PipelinedStep
     """
     program = getattr(step, "program", None)
     if not isinstance(program, Program):
-        raise SporaxTypeError.must("plan_of", "step", "be a Cell or a function compiled by jit", type(step).__name__)
+        raise For("plan_of").type_error("'step' must be a Cell or a function compiled by jit", type(step).__name__)
     planned = program.plan(*args, **kwargs)
     if planned is None:
         raise SporaxRuntimeError(
@@ -90,7 +90,7 @@ def show_layout(tensor: Any) -> str:
 def _holders(array: jax.Array) -> dict[tuple[int, ...], list[int]]:
     """For every slice of an array, by its place in the grid of slices, the ranks that hold it."""
     if isinstance(array, jax.core.Tracer):
-        raise SporaxValueError.must("show_layout", "the tensor", "have a value", "one inside a compiled function")
+        raise For("show_layout").error("the tensor must have a value", "one inside a compiled function")
     # JAX's devices are in rank order, whatever their ids are.
     ranks = {device: rank for rank, device in enumerate(jax.devices())}
     starts: dict[tuple[int, ...], list[int]] = {}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sporax.base.errors import For, SporaxAttributeError, SporaxNotImplementedError, SporaxValueError
+from sporax.base.errors import For, SporaxAttributeError, SporaxNotImplementedError, SporaxValueError, named
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import missing_names
 from sporax.mindspore.common.tensor import Tensor
@@ -163,8 +163,10 @@ class AutoParallelContext:
         name = "enable_all_reduce_fusion"
         For("auto_parallel_context").typed(name, enable_all_reduce_fusion, "a bool", bool)
         if not enable_all_reduce_fusion:
-            raise SporaxNotImplementedError.must(
-                "auto_parallel_context", name, "be True", "False: set 'comm_fusion' in set_auto_parallel_context"
+            raise For("auto_parallel_context").fault(
+                SporaxNotImplementedError,
+                f"{named(name)} must be True",
+                "False: set 'comm_fusion' in set_auto_parallel_context",
             )
 
     def get_enable_all_reduce_fusion(self) -> bool:
@@ -205,7 +207,7 @@ def auto_parallel_context() -> AutoParallelContext:
 def _check_group(group: str) -> None:
     For("auto_parallel_context").typed("group", group, "a string", str)
     if group not in _WORLD_GROUPS:
-        raise SporaxValueError.must("auto_parallel_context", "group", "be '' or the world group", f"'{group}'")
+        raise For("auto_parallel_context").error("'group' must be '' or the world group", f"'{group}'")
 
 
 Map = Sequence[int | Sequence[int]]
@@ -243,7 +245,7 @@ def _chunk_tensor_by_strategy(np_tensor: Array, strategy: Sequence[int]) -> list
         raise For("_chunk_tensor_by_strategy").type_error("'np_tensor' must be a numpy array", type(np_tensor).__name__)
     shape = np_tensor.shape
     if len(strategy) != len(shape) or any(size % count for size, count in zip(shape, strategy, strict=True)):
-        raise SporaxValueError.must("_chunk_tensor_by_strategy", "strategy", f"divide the shape {shape}", strategy)
+        raise For("_chunk_tensor_by_strategy").error(f"'strategy' must divide the shape {shape}", strategy)
     slices = [np_tensor]
     for dim, count in enumerate(strategy):
         slices = [part for large in slices for part in np.split(large, count, dim)]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 from weakref import ref
 
-from sporax.base.errors import For, SporaxKeyError, SporaxTypeError, SporaxValueError, did_you_mean
+from sporax.base.errors import For, SporaxKeyError, SporaxValueError, did_you_mean, named
 from sporax.ir import Layout as LayoutValue
 from sporax.ir.config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, ParallelConfig, ParallelMode, full_name
 from sporax.mindspore import context
@@ -37,7 +37,7 @@ def set_op_strategy_config(mode: str = "SAVE", path: str = "") -> None:
         SporaxTypeError: `path` is not a string.
     """
     check_operator_file("set_op_strategy_config", "path", path)
-    SporaxKeyError.raise_unless_in("set_op_strategy_config", "mode", mode, ("SAVE", "LOAD"))
+    For("set_op_strategy_config").one_of("mode", mode, ("SAVE", "LOAD"), kind=SporaxKeyError)
     if mode == "SAVE":
         context.set_auto_parallel_context(op_strategy_save_file=path)
     else:
@@ -53,7 +53,9 @@ def check_operator_file(function: str, name: str, path: Any) -> str:
     """
     For(function).typed(name, path, "a string", str)
     if not os.path.isabs(path) or not path.endswith(".json"):
-        raise SporaxKeyError.must(function, name, "be an absolute path ending in '.json'", f"'{path}'")
+        raise For(function).fault(
+            SporaxKeyError, f"{named(name)} must be an absolute path ending in '.json'", f"'{path}'"
+        )
     return path
 
 
@@ -95,7 +97,7 @@ class AutoParallel(Cell):
                 f"{did_you_mean(parallel_mode, _MODES)}"
             )
         if not callable(network):
-            raise SporaxTypeError.must("AutoParallel", "network", "be a Cell or a function", type(network).__name__)
+            raise For("AutoParallel").type_error("'network' must be a Cell or a function", type(network).__name__)
         self.network = network
         self._settings = ParallelConfig(
             enable_alltoall=True,
@@ -162,7 +164,7 @@ class AutoParallel(Cell):
             SporaxValueError: a value that is not allowed, whatever its type.
         """
         if not _is_int(shard_size) or (shard_size < 1 and shard_size != -1):
-            raise SporaxValueError.must("AutoParallel.hsdp", "shard_size", "be -1 or a positive int", repr(shard_size))
+            raise For("AutoParallel.hsdp").error("'shard_size' must be -1 or a positive int", repr(shard_size))
         if not _is_int(threshold) or threshold < 0:
             raise SporaxValueError(f"For 'AutoParallel.hsdp', 'threshold' must be an int >= 0, but got {threshold!r}.")
         For("AutoParallel.hsdp").one_of("optimizer_level", optimizer_level, OPTIMIZER_LEVELS)
@@ -307,8 +309,8 @@ class AutoParallel(Cell):
             SporaxTypeError: neither a string nor None.
         """
         if file_path is not None and not isinstance(file_path, str):
-            raise SporaxTypeError.must(
-                "AutoParallel.transformer_opt", "file_path", "be a string or None", type(file_path).__name__
+            raise For("AutoParallel.transformer_opt").type_error(
+                "'file_path' must be a string or None", type(file_path).__name__
             )
         if file_path:
             warnings.warn(

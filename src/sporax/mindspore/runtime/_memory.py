@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, named
 from sporax.base.lazy_members import dataclass
 from sporax.runtime.state import frames
 
@@ -72,7 +72,7 @@ def set_memory(
         _check_size(_SIZE, name, text)
     _check_size(_RESERVE, "huge_page_reserve_size", huge_page_reserve_size)
     if optimize_level not in ("O0", "O1"):
-        raise SporaxValueError.must("set_memory", "optimize_level", "be one of ['O0', 'O1']", f"'{optimize_level}'")
+        raise For("set_memory").error("'optimize_level' must be one of ['O0', 'O1']", f"'{optimize_level}'")
     _POOL.max_bytes = 0 if max_size == _NO_LIMIT else int(float(max_size.removesuffix("GB")) * 2**30)
     if _POOL.max_bytes:
         _bound_client(_POOL.max_bytes)
@@ -86,7 +86,7 @@ def pool_limit() -> int:
 
 def _check_size(pattern: re.Pattern[str], name: str, text: str) -> None:
     if pattern.fullmatch(text) is None:
-        raise SporaxValueError.must("set_memory", name, "be a number above 0 followed by 'GB'", f"'{text}'")
+        raise For("set_memory").error(f"{named(name)} must be a number above 0 followed by 'GB'", f"'{text}'")
 
 
 def _bound_client(max_bytes: int) -> None:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, named
 from sporax.mindspore import ops
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import Tensor
@@ -43,21 +43,21 @@ _of_matrices = operator(function="", dims=batches_of_matrices)
 def _floating(name: str, what: str, a: Array, allowed: tuple[str, ...] = _REAL) -> Array:
     """An array of one of these dtypes, integers as float64; else SporaxTypeError."""
     if a.dtype.name not in allowed:
-        raise SporaxTypeError.must(name, f"the dtype of '{what}'", f"be one of {', '.join(allowed)}", a.dtype.name)
+        raise For(name).type_error(f"the dtype of '{what}' must be one of {', '.join(allowed)}", a.dtype.name)
     return a.astype(jnp.float64) if jnp.issubdtype(a.dtype, jnp.integer) else a
 
 
 def _square(name: str, a: Array, what: str = "a", allowed: tuple[str, ...] = _REAL) -> Array:
     """The same of a square matrix; else SporaxValueError."""
     if a.ndim != 2 or a.shape[0] != a.shape[1]:
-        raise SporaxValueError.must(name, what, "be a square matrix", f"a Tensor of shape {a.shape}")
+        raise For(name).error(f"{named(what)} must be a square matrix", f"a Tensor of shape {a.shape}")
     return _floating(name, what, a, allowed)
 
 
 def _system(name: str, what: str, a: Array, b: Array) -> tuple[Array, Array]:
     """Matrix and right-hand side, (m,) or (m, k), of a system."""
     if b.ndim not in (1, 2) or b.shape[0] != a.shape[0]:
-        raise SporaxValueError.must(name, "b", f"be (m,) or (m, k) for '{what}' of shape {a.shape}", b.shape)
+        raise For(name).error(f"'b' must be (m,) or (m, k) for '{what}' of shape {a.shape}", b.shape)
     check.same_dtype(name, **{what: a, "b": b})
     return _square(name, a, what), _floating(name, "b", b)
 
@@ -75,7 +75,7 @@ def solve_triangular(
         unit_diagonal: the diagonal counts as ones.
         overwrite_b, debug, check_finite: change nothing.
     """
-    SporaxValueError.raise_unless_in("solve_triangular", "trans", trans, (0, 1, 2, "N", "T", "C"))
+    For("solve_triangular").one_of("trans", trans, (0, 1, 2, "N", "T", "C"))
     kind = "NTC".index(trans) if isinstance(trans, str) else trans
     return GENERATED["SolveTriangular"]()(a, b, kind, lower, unit_diagonal)
 
@@ -83,7 +83,7 @@ def solve_triangular(
 def block_diag(*arrs: Tensor) -> Any:
     """Matrices along the diagonal of a larger one, zeros elsewhere; vectors and numbers are rows."""
     for part in arrs:
-        SporaxValueError.raise_if(part.ndim > 2, "block_diag", "arrs", "have at most 2 dims", part.shape)
+        For("block_diag").refuse(part.ndim > 2, "'arrs' must have at most 2 dims", part.shape)
     return ops.block_diag(*arrs) if arrs else Tensor(np.zeros((1, 0), np.float32))
 
 
@@ -133,7 +133,7 @@ def eigh(
         overwrite_a, overwrite_b, turbo, type, check_finite: change nothing.
     """
     for what, value in (("b", b), ("eigvals", eigvals)):
-        SporaxValueError.raise_if(value is not None, "eigh", what, "be None", "a value")
+        For("eigh").refuse(value is not None, f"{named(what)} must be None", "a value")
     return of_one_triangle(_square("eigh", a, allowed=(*_REAL, "complex64", "complex128")), lower, not eigvals_only)
 
 
@@ -161,7 +161,7 @@ def lu_factor(a: Array, overwrite_a: bool = False, check_finite: bool = True) ->
 def lu(a: Array, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, ...]:
     """P (int32), L and U, whose product is the matrix (m, n), m <= n; with `permute_l` their first product and U."""
     if a.ndim != 2 or a.shape[0] > a.shape[1]:
-        raise SporaxValueError.must("lu", "a", "be (m, n) with m <= n", f"a Tensor of shape {a.shape}")
+        raise For("lu").error("'a' must be (m, n) with m <= n", f"a Tensor of shape {a.shape}")
     packed, _, permutation = factors(_floating("lu", "a", a))
     lower = jnp.tril(packed[:, : a.shape[0]], -1) + jnp.eye(a.shape[0], dtype=packed.dtype)
     return (permutation @ lower, jnp.triu(packed)) if permute_l else (permutation, lower, jnp.triu(packed))
@@ -179,10 +179,10 @@ def _lu_solve(lu_matrix: Array, pivot: Array, b: Array, trans: int, overwrite_b:
     """See `lu_solve`."""
     packed, side = _system("lu_solve", "lu_matrix", lu_matrix, b)
     if pivot.dtype != jnp.int32:
-        raise SporaxTypeError.must("lu_solve", "the dtype of 'pivot'", "be int32", pivot.dtype)
+        raise For("lu_solve").type_error("the dtype of 'pivot' must be int32", pivot.dtype)
     shape = packed.shape[:1]
-    SporaxValueError.raise_if(pivot.shape != shape, "lu_solve", "pivot", f"have shape {shape}", pivot.shape)
-    SporaxValueError.raise_unless_in("lu_solve", "trans", trans, (0, 1, 2))
+    For("lu_solve").refuse(pivot.shape != shape, f"'pivot' must have shape {shape}", pivot.shape)
+    For("lu_solve").one_of("trans", trans, (0, 1, 2))
     return jax.scipy.linalg.lu_solve((packed, pivot), side, trans)
 
 
@@ -207,7 +207,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: None = None, driver: str | None = None) -
         driver: LAPACK's, which says what there is beside x; all else is empty. ``"gelsy"`` (None): the rank; ``"gels"``: squares
             of the residuals where m > n; ``"gelss"`` and ``"gelsd"``: all.
     """
-    SporaxValueError.raise_unless_in("lstsq", "driver", driver, (None, "gels", "gelsy", "gelss", "gelsd"))
+    For("lstsq").one_of("driver", driver, (None, "gels", "gelsy", "gelss", "gelsd"))
     return _lstsq(A, B, driver or "gelsy")
 
 
@@ -218,7 +218,7 @@ def _lstsq(A: Array, B: Array, driver: str) -> tuple[Array, Array, Array, Array]
     check.same_dtype("lstsq", A=A, B=B)
     sides = B[..., None] if B.ndim == A.ndim - 1 else B
     if A.ndim < 2 or sides.ndim < 2 or sides.shape[-2] != A.shape[-2]:
-        raise SporaxValueError.must("lstsq", "A and B", "be (…, m, n) and (…, m) or (…, m, k)", f"{A.shape}, {B.shape}")
+        raise For("lstsq").error("A and B must be (…, m, n) and (…, m) or (…, m, k)", f"{A.shape}, {B.shape}")
     # By the pseudo-inverse, which also serves matrices without full rank and has a gradient.
     least = float(jnp.finfo(A.dtype).eps)
     solution = jnp.linalg.pinv(A, rtol=least) @ sides

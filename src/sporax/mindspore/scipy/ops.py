@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import Tensor
 from sporax.mindspore.ops._core import PRIMITIVES, Array, check, operator
@@ -47,7 +47,7 @@ def _linear_sum_assignment(cost_matrix: Array, dimension_limit: Array, maximize:
         maximize: see above.
     """
     if cost_matrix.ndim != 2:
-        raise SporaxValueError.must("LinearSumAssignment", "cost_matrix", "have 2 dims", cost_matrix.shape)
+        raise For("LinearSumAssignment").error("'cost_matrix' must have 2 dims", cost_matrix.shape)
     size = min(cost_matrix.shape)
 
     def solve(cost: Any, limit: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.optimize
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For
 from sporax.mindspore import context, nn, ops
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common import Parameter, Tensor, dtypes, jit
@@ -165,11 +165,11 @@ def _minimize_lagrange(
 ) -> LagrangeResults:  # fmt: skip
     """See `minimize`."""
     count = len(constraints)
-    SporaxTypeError.raise_if(
-        not all(map(callable, (func, *constraints))), "minimize", "func and constraints", "be functions", constraints
+    For("minimize").refuse_type(
+        not all(map(callable, (func, *constraints))), "func and constraints must be functions", constraints
     )
     if save_tol is not None and len(save_tol) != count:
-        raise SporaxValueError.must("minimize", "tol", f"have {count} numbers, one for each constraint", save_tol)
+        raise For("minimize").error(f"'tol' must have {count} numbers, one for each constraint", save_tol)
     net = _Lagrangian(func, x0, constraints, obj_weight, lower, upper, coincide_fun)
     optimizer = nn.Adam([net.x], learning_rate)
     forward = value_and_grad(net, None, optimizer.parameters, has_aux=True)
@@ -230,10 +230,10 @@ def minimize(
         SporaxValueError: no method, or another one; not as many numbers in `tol` as constraints.
     """
     chosen = dict(options or {})
-    check_type("minimize", "args", args, "a tuple", tuple)
-    SporaxValueError.raise_if(method is None, "minimize", "method", f"be one of {_ONE_OF}", method)
-    kind = check_type("minimize", "method", method, "a string", str).lower()
-    SporaxValueError.raise_unless_in("minimize", "method", kind, _ONE_OF)
+    For("minimize").typed("args", args, "a tuple", tuple)
+    For("minimize").refuse(method is None, f"'method' must be one of {_ONE_OF}", method)
+    kind = For("minimize").typed("method", method, "a string", str).lower()
+    For("minimize").one_of("method", kind, _ONE_OF)
     if kind == "lagrange":
         return _minimize_lagrange(func, x0, constraints, tol, **chosen)
     x = x0.asnumpy()
@@ -241,7 +241,11 @@ def minimize(
     if kind == "bfgs":
         settings["norm"] = chosen.get("norm", np.inf)
     else:
-        settings |= {"maxcor": chosen.get("history_size", 20), "maxls": chosen.get("line_search_maxiter", 20), "ftol": 0}
+        settings |= {
+            "maxcor": chosen.get("history_size", 20),
+            "maxls": chosen.get("line_search_maxiter", 20),
+            "ftol": 0,
+        }
     evaluate = _evaluator(func, jac, args, x.dtype)
     algorithm = "BFGS" if kind == "bfgs" else "L-BFGS-B"
     found = scipy.optimize.minimize(evaluate, x, jac=True, method=algorithm, options=settings)

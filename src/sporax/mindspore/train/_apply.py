@@ -105,8 +105,8 @@ def _check_arguments(net: Any, parameter_dict: Any, strict_load: Any, remove_red
     For(where).typed("parameter_dict", parameter_dict, "a dict", dict)
     for name, value in parameter_dict.items():
         if not isinstance(name, str) or not isinstance(value, Parameter | str):
-            raise SporaxTypeError.must(
-                where, "parameter_dict", "map strings to Parameters", f"{type(name).__name__} -> {type(value).__name__}"
+            raise For(where).type_error(
+                "'parameter_dict' must map strings to Parameters", f"{type(name).__name__} -> {type(value).__name__}"
             )
     For(where).boolean("strict_load", strict_load)
     in_slices = any(stored_values(value) is not None for value in parameter_dict.values())

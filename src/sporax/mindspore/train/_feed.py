@@ -257,7 +257,7 @@ def check_parallel(where: str) -> None:
         )
     # One device per rank is the usual case, also in a job.
     if mode == ParallelMode.STAND_ALONE and config.device_num not in (1, world_size()):
-        raise SporaxValueError.must(where, "device_num", "be 1 in the parallel mode 'stand_alone'", config.device_num)
+        raise For(where).error("'device_num' must be 1 in the parallel mode 'stand_alone'", config.device_num)
     if config.parameter_broadcast and mode not in (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL):
         raise SporaxValueError(
             f"For '{where}', 'parameter_broadcast' must come with the parallel mode 'data_parallel' or "
@@ -276,8 +276,10 @@ def check_options(options: dict[str, Any], boost_level: str) -> None:
         For("Model").refuse(name not in _OPTIONS, f"further options must be among {list(_OPTIONS)}, but got '{name}'")
     level = For("Model").text("boost_level", options.get("acc_level", boost_level), ("O0", "O1", "O2"))
     if level != "O0":
-        raise SporaxNotImplementedError.must(
-            "Model", "boost_level", "be 'O0': speed-ups that change the training result are not offered", f"'{level}'"
+        raise For("Model").fault(
+            SporaxNotImplementedError,
+            "'boost_level' must be 'O0': speed-ups that change the training result are not offered",
+            f"'{level}'",
         )
     # Accepted by MindSpore; a warning says that it has no effect.
     if "boost_config_dict" in options:
@@ -294,7 +296,7 @@ def check_epochs(where: str, epoch: Any, initial_epoch: Any, sink_size: Any) -> 
     For(where).integer("epoch", epoch, 1)
     For(where).integer("initial_epoch", initial_epoch, 0)
     if initial_epoch >= epoch:
-        raise SporaxValueError.must(where, "epoch", "be greater than 'initial_epoch'", f"{epoch} and {initial_epoch}")
+        raise For(where).error("'epoch' must be greater than 'initial_epoch'", f"{epoch} and {initial_epoch}")
     For(where).refuse(sink_size < -1 or sink_size == 0, "'sink_size' must be -1 or positive", sink_size)
 
 

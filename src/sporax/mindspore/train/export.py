@@ -167,7 +167,7 @@ def load(file_name: str, **kwargs: Any) -> Graph:
     path = Path(file_name)
     # The suffix is checked first: the content of other files would give a less clear error.
     if path.suffix != _SUFFIX or not path.is_file():
-        raise SporaxValueError.must("load", "file_name", "name a file that ends with '.mindir'", repr(file_name))
+        raise For("load").error("'file_name' must name a file that ends with '.mindir'", repr(file_name))
     _need_flatbuffers("load")
     try:
         with zipfile.ZipFile(path) as archive:

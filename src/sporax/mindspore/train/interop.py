@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sporax.base.errors import For, SporaxTypeError
+from sporax.base.errors import For
 from sporax.mindspore._names.missing import answer_missing_names
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.nn.cell import Cell
@@ -106,4 +106,4 @@ def _renaming(name_map: Any) -> Callable[[str], str | None]:
         return lambda name: name_map.get(name)
     if callable(name_map):
         return name_map
-    raise SporaxTypeError.must("load_torch_weights", "name_map", "be a dict or a function", type(name_map).__name__)
+    raise For("load_torch_weights").type_error("'name_map' must be a dict or a function", type(name_map).__name__)

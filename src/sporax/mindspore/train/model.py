@@ -10,7 +10,7 @@ import contextlib
 from functools import partial
 from typing import Any
 
-from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore.amp import build_train_network
 from sporax.mindspore.common.tensor import Tensor
@@ -218,8 +218,8 @@ class Model:
         For("Model.fit").boolean("valid_dataset_sink_mode", valid_dataset_sink_mode)
         # bool is an int in Python.
         if not isinstance(valid_frequency, int | list) or isinstance(valid_frequency, bool):
-            raise SporaxTypeError.must(
-                "Model.fit", "valid_frequency", "be a whole number or a list", type(valid_frequency).__name__
+            raise For("Model.fit").type_error(
+                "'valid_frequency' must be a whole number or a list", type(valid_frequency).__name__
             )
         if isinstance(valid_frequency, int):
             For("Model.fit").integer("valid_frequency", valid_frequency, 1)
@@ -392,8 +392,8 @@ class Model:
         if isinstance(outputs, Tensor):
             outputs = (outputs,)
         if not isinstance(outputs, tuple):
-            raise SporaxValueError.must(
-                "Model.eval", "the outputs of the evaluation network", "be a Tensor or a tuple", type(outputs).__name__
+            raise For("Model.eval").error(
+                "the outputs of the evaluation network must be a Tensor or a tuple", type(outputs).__name__
             )
         if self._eval_indexes is None:
             for metric in self._metric_fns.values():

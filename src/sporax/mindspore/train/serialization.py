@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError, named
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.common.dtype import all_types, narrow_types
@@ -454,7 +454,7 @@ def _prefixes(what: str, value: Any) -> tuple[str, ...] | None:
         return None
     prefixes = (value,) if isinstance(value, str) else value
     if not isinstance(prefixes, list | tuple) or not all(isinstance(prefix, str) for prefix in prefixes):
-        raise SporaxTypeError.must("load_checkpoint", what, "be a string or a list of strings", repr(value))
+        raise For("load_checkpoint").type_error(f"{named(what)} must be a string or a list of strings", repr(value))
     # Every name begins with "".
     For("load_checkpoint").refuse(not prefixes or "" in prefixes, f"'{what}' must not be empty", value, show=repr)
     return tuple(prefixes)
@@ -478,8 +478,9 @@ def name_filter(specify_prefix: Any, filter_prefix: Any, choice: Choice) -> Call
 
 def _refuse_encryption(where: str, what: str, key: Any, mode: Any) -> None:
     if not isinstance(key, bytes | None) or not isinstance(mode, str):
-        raise SporaxValueError.must(
-            where, what, "be bytes or None and its mode a string", f"{type(key).__name__} and {type(mode).__name__}"
+        raise For(where).error(
+            f"{named(what)} must be bytes or None and its mode a string",
+            f"{type(key).__name__} and {type(mode).__name__}",
         )
     if key is not None:
         raise SporaxNotImplementedError(

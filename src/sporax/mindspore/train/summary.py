@@ -126,10 +126,10 @@ class SummaryRecord:
             raise SporaxNotImplementedError(f"For 'SummaryRecord.add_value', '{plugin}' is MindInsight's; not offered.")
         For("SummaryRecord.add_value").one_of("plugin", plugin, _PLUGINS)
         if not isinstance(name, str) or not name:
-            raise SporaxValueError.must("SummaryRecord.add_value", "name", "be a string, not empty", repr(name))
+            raise For("SummaryRecord.add_value").error("'name' must be a string, not empty", repr(name))
         For("SummaryRecord.add_value").typed("value", value, "a Tensor", Tensor)
         if plugin == "scalar" and value.size != 1:
-            raise SporaxValueError.must("SummaryRecord.add_value", "value", "have one element", f"shape {value.shape}")
+            raise For("SummaryRecord.add_value").error("'value' must have one element", f"shape {value.shape}")
         # Copied to the host now: the Tensor may change before `record`.
         self._values[plugin, name] = value.asnumpy()
 
@@ -237,7 +237,7 @@ def _cache_summary_tensor_data(summary: list[dict[str, Any]]) -> bool:
     """Put values aside as summary operators do: dicts of ``name``, which is ``tag[:Scalar]``, and ``data``, a Tensor."""
     for item in summary:
         if not (parts := re.fullmatch(r"(.+)\[:(\w+)\]", item["name"])) or parts[2].lower() not in _PLUGINS:
-            raise SporaxValueError.must("SummaryRecord", "name", "be 'TAG[:TYPE]'", repr(item["name"]))
+            raise For("SummaryRecord").error("'name' must be 'TAG[:TYPE]'", repr(item["name"]))
         debug.keep(parts[2].lower(), parts[1], item["data"].asnumpy())
     return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import For
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.optim.thor import ThorGpu
 from sporax.mindspore.nn.second_order import ConvertNetUtils
@@ -46,7 +46,7 @@ class ModelThor(Model):
     ) -> None:
         chosen = network.optimizer if isinstance(network, TrainOneStepCell) else optimizer
         if not isinstance(chosen, ThorGpu):
-            raise SporaxTypeError.must("ModelThor", "the optimizer", "be one that nn.thor made", type(chosen).__name__)
+            raise For("ModelThor").type_error("the optimizer must be one that nn.thor made", type(chosen).__name__)
         super().__init__(network, loss_fn, optimizer, metrics, eval_network, eval_indexes, amp_level, **options)
         self._frequency = chosen.get_frequency()
         self._steps = self._schedule = _SteppedThor(self._train_network, self._frequency)

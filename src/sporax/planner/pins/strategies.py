@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from sporax.base.errors import SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.layout import Layout, Strategy, strategy_text
 from sporax.ir.marks import OperatorMark
@@ -158,8 +158,8 @@ def layout_placement(where: str, number: int, layout: Layout, shape: Shape, mesh
         SporaxRuntimeError: it has another number of devices, or does not fit the shape.
     """
     if layout.device_matrix.num_devices != mesh.num_devices:
-        raise SporaxRuntimeError.must(
-            where, f"the device matrix of tensor {number}", f"have {mesh.num_devices} devices", layout.device_matrix
+        raise For(where).state_error(
+            f"the device matrix of tensor {number} must have {mesh.num_devices} devices", layout.device_matrix
         )
     matrix = layout.device_matrix
     if matrix.ranks == range(mesh.num_devices) != mesh.ranks:

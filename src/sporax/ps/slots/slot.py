@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from sporax.base.errors import SporaxRuntimeError
+from sporax.base.errors import For
 from sporax.ps.protocol import wire
 from sporax.ps.protocol.messages import Members, Record, SlotImage, VariableSpec, VariableValues
 from sporax.ps.slots import update
@@ -182,7 +182,7 @@ class SlotState(Struct):
             SporaxRuntimeError: it is not the next one.
         """
         if record.lsn != self.lsn + 1:
-            raise SporaxRuntimeError.must("sporax.ps", f"slot {self.slot}", f"apply record {self.lsn + 1}", record.lsn)
+            raise For("sporax.ps").state_error(f"slot {self.slot} must apply record {self.lsn + 1}", record.lsn)
         if record.variables:
             self._create(record, wire.EntryReader(frames))
         else:

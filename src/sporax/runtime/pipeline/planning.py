@@ -271,8 +271,8 @@ def _check_stages(micro: MicroStep, config: ParallelConfig, stage_of: StageOf) -
             continue
         stage, segment = specified
         if stage >= config.pipeline_stages:
-            raise SporaxRuntimeError.must(
-                operator.path, "pipeline_stage", f"be smaller than the {config.pipeline_stages} pipeline stages", stage
+            raise For(operator.path).state_error(
+                f"'pipeline_stage' must be smaller than the {config.pipeline_stages} pipeline stages", stage
             )
         stages.add(stage)
         segments.add(segment)

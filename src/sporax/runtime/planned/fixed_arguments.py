@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from sporax.base.errors import For, SporaxValueError, did_you_mean
+from sporax.base.errors import For, SporaxValueError, did_you_mean, named
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.layout import Layout
@@ -178,8 +178,8 @@ def placement_of(
         _check_divides(placement, shape, name, mesh, requested, option)
         return placement
     if len(requested) != len(shape):
-        raise SporaxValueError.must(
-            "plan", option, f"fit {name} of shape {shape}, with a number of slices per dimension", requested
+        raise For("plan").error(
+            f"{named(option)} must fit {name} of shape {shape}, with a number of slices per dimension", requested
         )
     try:
         Layout.from_split(requested, mesh.num_devices, ranks=mesh.ranks).slice_shape(shape)

@@ -295,7 +295,7 @@ def _with_in_shardings(fixed: Mapping[int | str, Any], in_shardings: Any, count:
         return fixed
     each = in_shardings if isinstance(in_shardings, tuple | list) else (in_shardings,) * count
     if len(each) != count:
-        raise SporaxValueError.must("plan", "in_shardings", f"have an entry for each of {count} arguments", len(each))
+        raise For("plan").error(f"'in_shardings' must have an entry for each of {count} arguments", len(each))
     named: dict[int | str, Any] = {number: entry for number, entry in enumerate(each) if entry is not None}
     twice = [number for number in named if number in fixed]
     if twice:

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, named
 from sporax.ir.graph import Role
 from sporax.lowering.ingest.constraints import ANY_MESH, Constraints
 from sporax.lowering.ingest.ingest import Ingested, ingest
@@ -157,7 +157,9 @@ def donated_positions(donated: int | Sequence[int], count: int, name: str) -> tu
     """
     several = (donated,) if isinstance(donated, int) else donated
     if not isinstance(several, Sequence) or not all(type(entry) is int for entry in several):
-        raise SporaxTypeError.must("plan", name, "be a position of an argument or several", reprlib.repr(donated))
+        raise For("plan").type_error(
+            f"{named(name)} must be a position of an argument or several", reprlib.repr(donated)
+        )
     return tuple(entry + count if -count <= entry < 0 else entry for entry in several)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import For
 from sporax.base.progress import activity, reported
 from sporax.ir.config.plan_settings import PlanSettings
 from sporax.runtime import world
@@ -85,8 +85,8 @@ def sign(leaves: list[Any], tree: Any, name: str) -> Signature:
         hash(signature)
     except TypeError:
         culprit = next(leaf for leaf in leaves if not is_array(leaf) and not _hashable(leaf))
-        raise SporaxTypeError.must(
-            name, "an argument", "be a Tensor, a number, a string or a container of these", type(culprit).__name__
+        raise For(name).type_error(
+            "an argument must be a Tensor, a number, a string or a container of these", type(culprit).__name__
         ) from None
     return signature
 

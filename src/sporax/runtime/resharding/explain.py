@@ -21,7 +21,7 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For
 from sporax.base.progress import activity, reported
 from sporax.ir.hardware import HardwareProfile, load_profile
 from sporax.planner import fitting_hardware
@@ -234,7 +234,7 @@ def explain_resharding(
         'all-reduce'
     """
     if type(tries) is not int or tries < 0:
-        raise SporaxValueError.must(WHERE, "tries", "be a number of programs, 0 or more", reprlib.repr(tries))
+        raise For(WHERE).error("'tries' must be a number of programs, 0 or more", reprlib.repr(tries))
     asked = None if mesh is None else concrete_mesh(mesh)
     profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
     with reported(), activity("explaining collectives"), named_programs(), under_mesh(asked):

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.runtime.planned.user_mesh import context_mesh
 
 WHERE = "explain_resharding"
@@ -29,8 +29,8 @@ def concrete_mesh(mesh: Any) -> Mesh:
     if isinstance(mesh, Mesh):
         return mesh
     if not isinstance(mesh, AbstractMesh | Mapping) or not mesh:
-        raise SporaxTypeError.must(
-            WHERE, "mesh", "be a jax.sharding.Mesh, or devices along each axis as {'data': 8}", reprlib.repr(mesh)
+        raise For(WHERE).type_error(
+            "'mesh' must be a jax.sharding.Mesh, or devices along each axis as {'data': 8}", reprlib.repr(mesh)
         )
     sizes = dict(mesh.shape) if isinstance(mesh, AbstractMesh) else dict(mesh)
     needed, here = math.prod(sizes.values()), jax.device_count()

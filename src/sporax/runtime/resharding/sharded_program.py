@@ -252,7 +252,7 @@ def _traced(function: Callable[..., Any], structs: Sequence[Any]) -> tuple[Close
 
 
 def _of_another_mesh(asked: Mesh | AbstractMesh, own: str) -> SporaxValueError:
-    return SporaxValueError.must(WHERE, "mesh", f"be the mesh of the program's shardings, {own}", dict(asked.shape))
+    return For(WHERE).error(f"'mesh' must be the mesh of the program's shardings, {own}", dict(asked.shape))
 
 
 def _struct(leaf: Any, mesh: Mesh | None) -> jax.ShapeDtypeStruct:

@@ -276,7 +276,7 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
             raise _checks.in_words(SporaxValueError, where, f"{where} doesn't support PKSampler.")
         # The classes of most data sets are in one column.
         if isinstance(sampler, PKSampler) and sampler.class_column != "label":
-            raise SporaxValueError.must(where, "'class_column' of PKSampler", "be 'label'", repr(sampler.class_column))
+            raise For(where).error("'class_column' of PKSampler must be 'label'", repr(sampler.class_column))
         workers = _checks.workers(where, sampling["num_parallel_workers"])
         labels = functools.partial(label_column, label) if label else None
         # Formats begin with their folder; a few make their rows.

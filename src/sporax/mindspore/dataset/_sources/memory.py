@@ -347,7 +347,7 @@ def _one_row(value: Any) -> Column:
 
 def _row_numbers(item: object) -> Indices:
     if not isinstance(item, (list, tuple, np.ndarray)) or not all(isinstance(n, numbers.Integral) for n in item):
-        raise SporaxRuntimeError.must("GeneratorDataset", "batch_sampler", "give lists of row numbers", repr(item))
+        raise For("GeneratorDataset").state_error("'batch_sampler' must give lists of row numbers", repr(item))
     return np.array(item, np.int64)
 
 
@@ -414,5 +414,5 @@ def _checked_types(types: object, names: Sequence[str]) -> list[np.dtype[Any]] |
     if types is None:
         return None
     if not isinstance(types, (list, tuple)) or len(types) != len(names):
-        raise SporaxValueError.must("GeneratorDataset", "column_types", f"be {len(names)} dtypes", repr(types))
+        raise For("GeneratorDataset").error(f"'column_types' must be {len(names)} dtypes", repr(types))
     return [check.numpy_dtype("GeneratorDataset", "column_types", item) for item in types]

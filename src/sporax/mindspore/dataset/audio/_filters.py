@@ -101,7 +101,7 @@ class LFilter(WaveTransform):
             words = "The size of a_coeffs should be the same as that of b_coeffs."
             raise in_words(SporaxValueError, self.name, words, (a_coeffs, b_coeffs))
         if not self._a or not self._a[0]:
-            raise SporaxValueError.must(self.name, "a_coeffs", "begin with another number than 0", a_coeffs)
+            raise For(self.name).error("'a_coeffs' must begin with another number than 0", a_coeffs)
 
     def _of_wave(self, wave: Array) -> Array:
         return filtered(wave, self._b, self._a, clamp=self._clamp)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError, named
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of
 from sporax.mindspore.dataset._checks import in_words, numpy_dtype, refuse
@@ -254,7 +254,7 @@ class NormalizePad(OneToOne):
 def _array(where: str, name: str, value: Any, dims: int) -> Array:
     if not isinstance(value, np.ndarray) or value.ndim != dims:
         check.instance(where, name, value, np.ndarray)
-        raise SporaxValueError.must(where, name, f"have {dims} dimensions", value.shape)
+        raise For(where).error(f"{named(name)} must have {dims} dimensions", value.shape)
     return value
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError, named
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common.tensor import wrap
 from sporax.mindspore.experimental.optim._scheduler import (
@@ -42,7 +42,7 @@ class StepLR(ClosedSchedule):
 
 
 def _epochs(name: str, what: str, value: Any) -> Counter[int]:
-    return Counter(check_integer(name, what, epoch) for epoch in check_type(name, what, value, "a list", list))
+    return Counter(check_integer(name, what, epoch) for epoch in For(name).typed(what, value, "a list", list))
 
 
 class MultiStepLR(ClosedSchedule):
@@ -109,7 +109,7 @@ class ExponentialLR(ClosedSchedule):
 
 
 def _power(name: str, what: str, value: Any) -> float:
-    SporaxValueError.raise_if(exactly_float(name, what, value) < 0, name, what, "be >= 0", value)
+    For(name).refuse(exactly_float(name, what, value) < 0, f"{named(what)} must be >= 0", value)
     return value
 
 
@@ -254,7 +254,7 @@ class CosineAnnealingLR(ClosedSchedule):
 
 def _at_least_one(name: str, what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise SporaxValueError.must(name, what, "be an int >= 1", repr(value))
+        raise For(name).error(f"{named(what)} must be an int >= 1", repr(value))
     return value
 
 
@@ -300,7 +300,7 @@ class CosineAnnealingWarmRestarts(DeclaredSchedule):
 
     def _restart_before(self, epoch: float) -> None:
         """Set how long the last restart before `epoch` is ago, and how long it is until the next."""
-        SporaxValueError.raise_if(epoch < 0, "CosineAnnealingWarmRestarts", "epoch", "be >= 0", epoch)
+        For("CosineAnnealingWarmRestarts").refuse(epoch < 0, "'epoch' must be >= 0", epoch)
         length = float(self.T_0.item())
         if self.T_mult == 1:
             epoch %= length

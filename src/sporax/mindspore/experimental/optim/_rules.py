@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, named
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import Tensor
 from sporax.mindspore.experimental.optim._scheduler import exactly_float
@@ -35,7 +35,7 @@ def _positive(name: str, what: str, value: Any) -> None:
     if isinstance(value, Tensor):
         value = value.item()
     not_negative(name, what, value)
-    SporaxValueError.raise_if(value == 0, name, what, "be > 0", value)
+    For(name).refuse(value == 0, f"{named(what)} must be > 0", value)
 
 
 _rate = partial(setting, _positive, LR_DOC)
@@ -73,7 +73,7 @@ class Adagrad(Optimizer):
 
 def _at_most_one(name: str, what: str, value: Any) -> None:
     not_negative(name, what, value)
-    SporaxValueError.raise_if(value > 1, name, what, "be in [0, 1]", value)
+    For(name).refuse(value > 1, f"{named(what)} must be in [0, 1]", value)
 
 
 class Adadelta(Optimizer):
@@ -178,7 +178,7 @@ class Rprop(Optimizer):
     def check_settings(self, settings: dict[str, Any]) -> None:
         super().check_settings(settings)
         # The sign alone counts, in which a decay would be lost.
-        SporaxValueError.raise_if(settings["weight_decay"], "Rprop", "weight_decay", "be 0", settings["weight_decay"])
+        For("Rprop").refuse(settings["weight_decay"], "'weight_decay' must be 0", settings["weight_decay"])
 
 
 class Adam(mint.Adam):

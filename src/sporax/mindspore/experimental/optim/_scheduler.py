@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxKeyError, SporaxNotImplementedError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxKeyError, SporaxNotImplementedError, SporaxValueError, check_type, named
 from sporax.mindspore._declared import Declared, setting
 from sporax.mindspore.common import Parameter, Tensor, dtypes, wrap
 from sporax.mindspore.mint.optim._optimizer import INITIAL_RATE, Optimizer
@@ -50,7 +50,7 @@ class LRScheduler(_Rates):
         name = type(self).__name__
         check_optimizer(name, optimizer)
         check_integer(name, "last_epoch", last_epoch)
-        SporaxValueError.raise_if(last_epoch < -1, name, "last_epoch", "be >= -1", last_epoch)
+        For(name).refuse(last_epoch < -1, "'last_epoch' must be >= -1", last_epoch)
         for index, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 # Several schedules of one optimizer share the first rate.
@@ -148,13 +148,13 @@ def per_group(name: str, what: str, value: Any, optimizer: Optimizer) -> list[An
     count = len(optimizer.param_groups)
     if not isinstance(value, list | tuple):
         return [value] * count
-    SporaxValueError.raise_if(len(value) != count, name, what, f"have one entry per group ({count})", len(value))
+    For(name).refuse(len(value) != count, f"{named(what)} must have one entry per group ({count})", len(value))
     return list(value)
 
 
 def check_optimizer(name: str, optimizer: object) -> Any:
     """`optimizer`, if it has groups with rates that may be set, else SporaxTypeError."""
-    return check_type(name, "optimizer", optimizer, "one of experimental.optim or mint.optim", Optimizer)
+    return For(name).typed("optimizer", optimizer, "one of experimental.optim or mint.optim", Optimizer)
 
 
 check_integer = partial(check_type, expected="an int", types=int, takes_bool=False)
@@ -165,7 +165,7 @@ exactly_float = partial(check_type, expected="a float", types=float)
 def share(name: str, what: str, value: Any, may_be_zero: bool = True) -> float:
     """`value`, a number in [0, 1], or (0, 1], else SporaxTypeError or SporaxValueError."""
     is_outside = not 0 <= number(name, what, value) <= 1 or (value == 0 and not may_be_zero)
-    SporaxValueError.raise_if(is_outside, name, what, f"be in {'[' if may_be_zero else '('}0, 1]", value)
+    For(name).refuse(is_outside, f"{named(what)} must be in {'[' if may_be_zero else '('}0, 1]", value)
     return value
 
 
@@ -220,12 +220,12 @@ class SequentialLR(_Rates):
 
 
 def _below_one(name: str, what: str, value: Any) -> Any:
-    SporaxValueError.raise_if(value >= 1.0, name, what, "be < 1", value)
+    For(name).refuse(value >= 1.0, f"{named(what)} must be < 1", value)
     return value
 
 
 def _min_or_max(name: str, what: str, value: Any) -> Any:
-    SporaxValueError.raise_if(value not in ("min", "max"), name, what, "be 'min' or 'max'", value, show=repr)
+    For(name).refuse(value not in ("min", "max"), f"{named(what)} must be 'min' or 'max'", value, show=repr)
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError, named
 from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.mint.nn import functional as F
 from sporax.mindspore.mint.nn._layer import FunctionLayer, layer
@@ -38,7 +38,7 @@ class _Convolution(Cell):
         # Each group has the same number of channels.
         for what, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if channels % groups:
-                raise SporaxValueError.must(name, what, "be a multiple of 'groups'", f"{channels} and {groups}")
+                raise For(name).error(f"{named(what)} must be a multiple of 'groups'", f"{channels} and {groups}")
         first, second = (in_channels, out_channels) if transposed else (out_channels, in_channels)
         shape = (first, second // groups, *self.kernel_size)
         has_bias = argument.boolean(name, "bias", bias)
@@ -146,7 +146,9 @@ class ConvTranspose2d(_Convolution):
     ) -> None:  # fmt: skip
         super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, True, dtype)
         if padding_mode != "zeros":
-            raise SporaxNotImplementedError.must("ConvTranspose2d", "padding_mode", "be 'zeros'", repr(padding_mode))
+            raise For("ConvTranspose2d").fault(
+                SporaxNotImplementedError, "'padding_mode' must be 'zeros'", repr(padding_mode)
+            )
         self.padding = argument.ints("ConvTranspose2d", "padding", padding, 2, 0)
         self.output_padding = argument.ints("ConvTranspose2d", "output_padding", output_padding, 2, 0)
 

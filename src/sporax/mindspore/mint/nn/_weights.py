@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
@@ -310,8 +310,8 @@ class Embedding(Cell):
             return None
         For("Embedding").typed("padding_idx", padding_idx, "an int", int, takes_bool=False)
         if not -self.num_embeddings <= padding_idx < self.num_embeddings:
-            raise SporaxValueError.must(
-                "Embedding", "padding_idx", f"be in [{-self.num_embeddings}, {self.num_embeddings})", padding_idx
+            raise For("Embedding").error(
+                f"'padding_idx' must be in [{-self.num_embeddings}, {self.num_embeddings})", padding_idx
             )
         return padding_idx % self.num_embeddings
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxKeyError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxKeyError, SporaxTypeError, SporaxValueError, check_type, named
 from sporax.base.lazy_members import dataclass
 from sporax.mindspore._declared import fields_of, setting
 from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes, wrap
@@ -293,7 +293,7 @@ def _rate(name: str, value: Any, index: int) -> Parameter:
 
 def _checked_rate(name: str, value: Any) -> Tensor:
     if isinstance(value, Tensor):
-        SporaxValueError.raise_if(value.ndim, name, "lr", "be a number or a scalar Tensor", f"shape {value.shape}")
+        For(name).refuse(value.ndim, "'lr' must be a number or a scalar Tensor", f"shape {value.shape}")
         return value.astype(dtypes.float32)
     not_negative(name, "lr", value)
     return Tensor(float(value), dtypes.float32)
@@ -301,8 +301,8 @@ def _checked_rate(name: str, value: Any) -> Tensor:
 
 def not_negative(name: str, what: str, value: Any) -> None:
     """Raise unless `value` is a number >= 0."""
-    check_type(name, what, value, "a number", int | float, takes_bool=False)
-    SporaxValueError.raise_if(not 0 <= value < math.inf, name, what, "be >= 0 and finite", value)
+    For(name).typed(what, value, "a number", int | float, takes_bool=False)
+    For(name).refuse(not 0 <= value < math.inf, f"{named(what)} must be >= 0 and finite", value)
 
 
 def two_betas(name: str, what: str, value: Any, kinds: Any = float) -> None:

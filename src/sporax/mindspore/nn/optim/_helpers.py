@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ir.config import ParallelMode
 from sporax.mindspore import context, ops
 from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes
@@ -240,7 +240,7 @@ class OptimizerHelpers:
     @unique.setter
     def unique(self, value: bool) -> None:
         if not isinstance(value, bool):
-            raise SporaxTypeError.must("Optimizer", "the property 'unique'", "be a bool", type(value).__name__)
+            raise For("Optimizer").type_error("the property 'unique' must be a bool", type(value).__name__)
         object.__setattr__(self, "_unique", value)
 
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError, named
 from sporax.base.lazy_members import dataclass
 from sporax.lowering import marks as trace_marks, passes
 from sporax.mindspore import _declared as declared, context
@@ -228,8 +228,8 @@ class Optimizer(OptimizerHelpers, Layer):
     @target.setter
     def target(self, value: str) -> None:
         name = type(self).__name__
-        check_type(name, "target", value, "a string", str)
-        SporaxValueError.raise_unless_in(name, "target", value, ("CPU", "Ascend", "GPU"))
+        For(name).typed("target", value, "a string", str)
+        For(name).one_of("target", value, ("CPU", "Ascend", "GPU"))
         if value != "CPU" and value != self.target:
             raise SporaxValueError(f"For '{name}', 'target' must be 'CPU' or '{self.target}', but got '{value}'.")
         self._target = value
@@ -567,7 +567,7 @@ def _groups(name: str, parameters: Any) -> list[Any]:
 
 def _checked_group(name: str, group: dict[str, Any]) -> dict[str, Any]:
     unknown = [key for key in group if key not in GROUP_KEYS]
-    SporaxKeyError.raise_if(unknown, name, "the keys of a parameter group", f"be in {GROUP_KEYS}", unknown)
+    For(name).refuse(unknown, f"the keys of a parameter group must be in {GROUP_KEYS}", unknown, kind=SporaxKeyError)
     if "order_params" in group:
         if len(group) > 1:
             raise SporaxValueError(
@@ -601,16 +601,16 @@ def _reordered(name: str, groups: list[dict[str, Any]], ordered: list[Parameter]
 
 
 def _positive(name: str, what: str, value: Any) -> float:
-    check_type(name, what, value, "a number", int | float, takes_bool=False)
-    SporaxValueError.raise_if(not 0 < value < math.inf, name, what, "be positive and finite", value)
+    For(name).typed(what, value, "a number", int | float, takes_bool=False)
+    For(name).refuse(not 0 < value < math.inf, f"{named(what)} must be positive and finite", value)
     return float(value)
 
 
 def _decay(name: str, value: Any) -> Any:
     if isinstance(value, Cell):
         return value
-    check_type(name, "weight_decay", value, "a number or a Cell", int | float, takes_bool=False)
-    SporaxValueError.raise_if(not 0 <= value < math.inf, name, "weight_decay", "be >= 0 and finite", value)
+    For(name).typed("weight_decay", value, "a number or a Cell", int | float, takes_bool=False)
+    For(name).refuse(not 0 <= value < math.inf, "'weight_decay' must be >= 0 and finite", value)
     return float(value)
 
 
@@ -622,7 +622,7 @@ def _rate_arrays(name: str, values: Sequence[object]) -> list[object]:
     """
     rates = [value if isinstance(value, LearningRateSchedule) else _rate_array(name, value) for value in values]
     lengths = sorted({rate.size for rate in rates if isinstance(rate, np.ndarray) and rate.ndim})
-    SporaxValueError.raise_if(len(lengths) > 1, name, "learning rates of groups", "have the same size", lengths)
+    For(name).refuse(len(lengths) > 1, "learning rates of groups must have the same size", lengths)
     return [
         np.full(lengths[0], rate) if lengths and isinstance(rate, np.ndarray) and not rate.ndim else rate
         for rate in rates
@@ -641,12 +641,12 @@ def _rate_array(name: str, value: Any) -> np.ndarray[Any, Any]:
             f"For '{name}', the 'learning_rate' must be a number, list, 1-D Tensor or schedule, but got {type(value).__name__}."
         )
     array = np.asarray(value if isinstance(value, int | float | np.ndarray) else list(value), np.float32)
-    SporaxValueError.raise_if(array.ndim > 1, name, "the 'learning_rate'", "have at most 1 dimension", array.ndim)
+    For(name).refuse(array.ndim > 1, "the 'learning_rate' must have at most 1 dimension", array.ndim)
     if array.size == 0 or float(array.min()) < 0:
-        raise SporaxValueError.must(
-            name, "the 'learning rate'", "be float and must >= 0", f"'{value}' with type '{type(value).__name__}'"
+        raise For(name).error(
+            "the 'learning rate' must be float and must >= 0", f"'{value}' with type '{type(value).__name__}'"
         )
-    SporaxValueError.raise_if(not np.isfinite(array).all(), name, "the 'learning rate'", "be finite", f"'{value}'")
+    For(name).refuse(not np.isfinite(array).all(), "the 'learning rate' must be finite", f"'{value}'")
     return array
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError, named
 from sporax.mindspore._declared import setting
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.optim._optimizer import (
@@ -25,12 +25,12 @@ from sporax.mindspore.nn.optim._optimizer import (
 
 
 def _not_negative(name: str, what: str, value: Any) -> float:
-    SporaxValueError.raise_if(argument.number(name, what, value) < 0, name, what, "be >= 0", value)
+    For(name).refuse(argument.number(name, what, value) < 0, f"{named(what)} must be >= 0", value)
     return float(value)
 
 
 def _float(name: str, what: str, value: Any) -> float:
-    return _not_negative(name, what, check_type(name, what, value, "float", float))
+    return _not_negative(name, what, For(name).typed(what, value, "float", float))
 
 
 class SGD(DeclaredOptimizer):
@@ -145,8 +145,8 @@ def rprop(
 
 
 def _pair(name: str, what: str, value: Any, limits: Sequence[tuple[float, float, str]]) -> tuple[float, ...]:
-    check_type(name, what, value, "a tuple", tuple)
-    SporaxValueError.raise_if(len(value) != 2, name, what, "have two elements", len(value))
+    For(name).typed(what, value, "a tuple", tuple)
+    For(name).refuse(len(value) != 2, f"{named(what)} must have two elements", len(value))
     pairs = enumerate(zip(value, limits, strict=True))
     return tuple(argument.exactly_float(name, f"{what}[{index}]", part, *limit) for index, (part, limit) in pairs)
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxTypeError
+from sporax.base.errors import For
 from sporax.mindspore.common import Parameter, wrap
 from sporax.mindspore.nn.optim._optimizer import Optimizer, _decay_at, _rate_at
 from sporax.runtime.state import frames
@@ -43,8 +43,8 @@ class OptaxOptimizer(Optimizer):
     ) -> None:
         super().__init__(learning_rate, params, weight_decay, loss_scale)
         if not callable(getattr(transformation, "init", None)) or not callable(getattr(transformation, "update", None)):
-            raise SporaxTypeError.must(
-                "OptaxOptimizer", "transformation", "be an optax.GradientTransformation", type(transformation).__name__
+            raise For("OptaxOptimizer").type_error(
+                "'transformation' must be an optax.GradientTransformation", type(transformation).__name__
             )
         self._transformation = transformation
         # By name, so that transformations can choose Parameters by it.

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes, wrap
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
@@ -232,12 +232,12 @@ def thor(**settings: Any) -> ThorGpu:
 
 def _check(learning_rate: Any, damping: Any, momentum: Any, frequency: Any) -> None:
     for name, value in (("learning_rate", learning_rate), ("damping", damping)):
-        check_type("thor", name, value, "a Tensor", Tensor)
-    SporaxValueError.raise_if(damping.ndim != 1, "thor", "damping", "have 1 dimension", f"shape {damping.shape}")
-    check_type("thor", "momentum", momentum, "a float", float)
-    SporaxValueError.raise_if(momentum < 0, "thor", "the argument 'momentum'", "be at least 0.0", momentum)
-    check_type("thor", "frequency", frequency, "an int", int, takes_bool=False)
-    SporaxValueError.raise_if(frequency < 2, "thor", "the argument 'frequency'", "be at least 2", frequency)
+        For("thor").typed(name, value, "a Tensor", Tensor)
+    For("thor").refuse(damping.ndim != 1, "'damping' must have 1 dimension", f"shape {damping.shape}")
+    For("thor").typed("momentum", momentum, "a float", float)
+    For("thor").refuse(momentum < 0, "the argument 'momentum' must be at least 0.0", momentum)
+    For("thor").typed("frequency", frequency, "an int", int, takes_bool=False)
+    For("thor").refuse(frequency < 2, "the argument 'frequency' must be at least 2", frequency)
 
 
 def _group_ends(count: int, split_indices: list[int] | None) -> list[int]:

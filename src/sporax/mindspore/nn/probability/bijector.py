@@ -80,7 +80,7 @@ class Bijector(Cell):
         # Kept in the user's dtype, which is checked.
         parameter = value if isinstance(value, Tensor) else Tensor(value)
         if parameter.dtype not in dtypes.float_type:
-            raise SporaxTypeError.must(self.name, f"the dtype of '{name}'", "be floating", parameter.dtype)
+            raise For(self.name).type_error(f"the dtype of '{name}' must be floating", parameter.dtype)
         return parameter
 
     def _check_value_dtype(self, value: Any) -> Tensor:

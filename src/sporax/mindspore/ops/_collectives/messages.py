@@ -124,7 +124,7 @@ class AlltoAllVC(CommunicationPrimitive):
         count, me = self.members.size, between_ranks.collectives.own_position(self.members, self.name)
         matrix = [length * self.block_size for length in sizes(self.name, "send_count_matrix", send_count_matrix)]
         if len(matrix) != count * count:
-            raise SporaxValueError.must(self.name, "send_count_matrix", f"have {count}·{count} entries", len(matrix))
+            raise For(self.name).error(f"'send_count_matrix' must have {count}·{count} entries", len(matrix))
         rows = [matrix[index * count : (index + 1) * count] for index in range(count)]
         if self.transpose:
             rows = [list(column) for column in zip(*rows, strict=True)]
@@ -267,8 +267,8 @@ class NeighborExchange(CommunicationPrimitive):
         for way in ("send", "recv"):
             ranks, shapes = getattr(self, f"{way}_rank_ids"), getattr(self, f"{way}_shapes")
             if len(ranks) != len(shapes):
-                raise SporaxValueError.must(
-                    self.name, f"{way}_shapes", f"have one shape for each of the ranks {list(ranks)}", list(shapes)
+                raise For(self.name).error(
+                    f"'{way}_shapes' must have one shape for each of the ranks {list(ranks)}", list(shapes)
                 )
 
     def __call__(self, tensor: tuple[Tensor, ...] = ()) -> tuple[Tensor, ...]:
@@ -330,9 +330,9 @@ class BatchISendIRecv(CommunicationPrimitive):
                 f"but got {list(self.remote_ranks)}, {list(self.receive_shapes)} and {list(self.receive_dtypes)}"
             )
         if None in self.receive_dtypes:  # to numpy None is float64
-            raise SporaxTypeError.must(self.name, "receive_dtypes", "hold dtypes", self.receive_dtypes)
+            raise For(self.name).type_error("'receive_dtypes' must hold dtypes", self.receive_dtypes)
         if any(kind not in ("isend", "irecv") for kind in self.op_types):
-            raise SporaxValueError.must(self.name, "op_types", "hold 'isend' or 'irecv'", self.op_types)
+            raise For(self.name).error("'op_types' must hold 'isend' or 'irecv'", self.op_types)
 
     def __call__(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The tensors to send in; for each operation what was received, or a 0 without meaning."""

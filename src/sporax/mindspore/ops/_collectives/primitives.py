@@ -113,8 +113,8 @@ class CommunicationPrimitive(Primitive):
         """
         members = self.members
         if not 0 <= group_rank < members.size:
-            raise SporaxValueError.must(
-                self.name, "a rank", f"be in [0, {members.size}), the members of '{members.name}'", group_rank
+            raise For(self.name).error(
+                f"a rank must be in [0, {members.size}), the members of '{members.name}'", group_rank
             )
         return members.ranks[group_rank]
 
@@ -153,7 +153,7 @@ def check_member(name: str, group: Group, rank: int) -> int:
 
 def check_reduction(name: str, op: str) -> str:
     """`op`, the name of a reduction, else SporaxRuntimeError."""
-    SporaxRuntimeError.raise_unless_in(name, "op", op, between_ranks.collectives.REDUCTIONS)
+    For(name).one_of("op", op, between_ranks.collectives.REDUCTIONS, kind=SporaxRuntimeError)
     return op
 
 
@@ -245,7 +245,7 @@ class Broadcast(CommunicationPrimitive):
     def __call__(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """A tuple of tensors in, a tuple of the same shapes out."""
         if not isinstance(x, tuple | list):
-            raise SporaxTypeError.must(self.name, "the input", "be a tuple of Tensors", type(x).__name__)
+            raise For(self.name).type_error("the input must be a tuple of Tensors", type(x).__name__)
         arrays = [check_tensor(self.name, element).array for element in x]
         root = check_member(self.name, self.members, self.root_rank)
         return tuple(
@@ -268,8 +268,8 @@ class AlltoAll(CommunicationPrimitive):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.split_count != self.members.size:
-            raise SporaxValueError.must(
-                self.name, "split_count", f"be the size of the group, {self.members.size}", self.split_count
+            raise For(self.name).error(
+                f"'split_count' must be the size of the group, {self.members.size}", self.split_count
             )
 
     def __call__(self, x: Tensor) -> Tensor:

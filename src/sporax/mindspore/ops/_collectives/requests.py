@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For
 from sporax.mindspore.common import DType, Tensor, dtypes, wrap
 from sporax.mindspore.ops._collectives import point_to_point
 from sporax.mindspore.ops._collectives.point_to_point import Exchange, Message
@@ -64,11 +64,11 @@ class P2POp:
         elif name == "irecv" and isinstance(tensor, tuple | list) and recv_dtype is not None:
             self.message = Message(peer, tuple(tensor), dtypes.to_dtype(recv_dtype).np_dtype)
         else:
-            raise SporaxTypeError.must(
-                "P2POp", "tensor", "be a Tensor (or for 'irecv' a shape, with 'recv_dtype')", type(tensor).__name__
+            raise For("P2POp").type_error(
+                "'tensor' must be a Tensor (or for 'irecv' a shape, with 'recv_dtype')", type(tensor).__name__
             )
         if peer == groups.this_rank():
-            raise SporaxValueError.must(name, "the other side", "be another rank", f"{peer}, which is this one")
+            raise For(name).error("the other side must be another rank", f"{peer}, which is this one")
 
 
 class CommHandle:
@@ -135,7 +135,7 @@ def check_operations(function: str, operations: object) -> list[P2POp]:
         or not operations
         or any(not isinstance(operation, P2POp) for operation in operations)
     ):
-        raise SporaxTypeError.must(function, "p2p_op_list", "be a non-empty list of P2POp", repr(operations))
+        raise For(function).type_error("'p2p_op_list' must be a non-empty list of P2POp", repr(operations))
     names = {operation.group for operation in operations}
     For(function).refuse_type(len(names) > 1, "all operations must be in one group", sorted(names))
     return operations

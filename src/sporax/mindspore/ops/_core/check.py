@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError, named
 from sporax.mindspore.common.dtype import from_numpy
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core.parameters import known_ints, refusal
@@ -30,7 +30,7 @@ def tensor(operator: str, **values: Any) -> None:
     for name, value in values.items():
         # numpy arrays pass: they are constants of the kernel, and JAX takes them as arrays.
         if not isinstance(value, jax.Array | np.ndarray):
-            raise SporaxTypeError.must(operator, name, "be a Tensor", f"{type(value).__name__}: {value!r}")
+            raise For(operator).type_error(f"{named(name)} must be a Tensor", f"{type(value).__name__}: {value!r}")
 
 
 def floating(operator: str, **arrays: jax.Array) -> None:
@@ -39,7 +39,7 @@ def floating(operator: str, **arrays: jax.Array) -> None:
     for name, array in arrays.items():
         # `inexact` includes complex; MindSpore's floating operators take complex tensors as well.
         if not jnp.issubdtype(array.dtype, jnp.inexact):
-            raise SporaxTypeError.must(operator, f"the dtype of '{name}'", "be floating point", from_numpy(array.dtype))
+            raise For(operator).type_error(f"the dtype of '{name}' must be floating point", from_numpy(array.dtype))
 
 
 def numeric(operator: str, **arrays: jax.Array) -> None:
@@ -47,7 +47,7 @@ def numeric(operator: str, **arrays: jax.Array) -> None:
     tensor(operator, **arrays)
     for name, array in arrays.items():
         if array.dtype == np.bool_:
-            raise SporaxTypeError.must(operator, f"the dtype of '{name}'", "be a number type", from_numpy(array.dtype))
+            raise For(operator).type_error(f"the dtype of '{name}' must be a number type", from_numpy(array.dtype))
 
 
 def integral(operator: str, **arrays: jax.Array) -> None:

@@ -129,7 +129,7 @@ def strategy_form(name: str, what: str, strategy: Any) -> str:
         if all(map(_is_layout, entry if isinstance(entry, tuple) and entry else (entry,))):
             form = "layout"
         elif not isinstance(entry, tuple):
-            raise SporaxTypeError.must(name, f"the entries of '{what}'", "be tuples or Layouts", repr(entry))
+            raise For(name).type_error(f"the entries of '{what}' must be tuples or Layouts", repr(entry))
         # A tuple among the numbers is an axis that several device axes shard.
         elif any(not isinstance(slices, int | tuple) or isinstance(slices, bool) for slices in entry):
             raise SporaxTypeError(f"For '{name}', the numbers of slices in '{what}' must be ints, but got {entry!r}.")

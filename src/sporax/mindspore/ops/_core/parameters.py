@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import jax
 import numpy as np
 
-from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxError, SporaxTypeError, named
 from sporax.base.lazy_members import add_later
 from sporax.mindspore.common import DType, Tensor
 from sporax.runtime.state import frames, known
@@ -225,7 +225,7 @@ class Parameters:
         ]
         # A wrong choice is a ValueError in MindSpore, a wrong type a TypeError.
         if choices and isinstance(value, str):
-            raise SporaxValueError.must(self.operator, name, f"be one of {tuple(choices)}", repr(value))
+            raise For(self.operator).error(f"{named(name)} must be one of {tuple(choices)}", repr(value))
         kind = refusal(value) if name in dict(self.numbers).values() else SporaxTypeError
         raise kind(
             f"For '{self.operator}', the type of '{name}' must be {describe_hint(hint)}, but got {_describe_value(value)}."

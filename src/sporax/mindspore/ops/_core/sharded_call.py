@@ -72,7 +72,7 @@ def check_options(where: str, device: Any, level: Any) -> None:
     Raises:
         SporaxTypeError: neither of those that there are.
     """
-    SporaxTypeError.raise_unless_in(where, "device", device, ("Ascend", "GPU", "CPU"))
+    For(where).one_of("device", device, ("Ascend", "GPU", "CPU"), kind=SporaxTypeError)
     if level not in (0, 1, 2) or isinstance(level, bool):
         raise SporaxTypeError(f"For '{where}', 'level' must be 0, 1 or 2, but got {level!r}.")
     if level:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxTypeError
+from sporax.base.errors import For
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.common.dtype import DType, to_dtype
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
@@ -24,7 +24,7 @@ _NUMBERS = (bool, int, float)
 def scalar_to_tensor(input_x: Any, dtype: DType = dtypes.float32) -> Any:
     """A number as a tensor without dimensions."""
     if not isinstance(input_x, _NUMBERS):
-        raise SporaxTypeError.must("ScalarToTensor", "input_x", "be a number", f"{type(input_x).__name__}: {input_x!r}")
+        raise For("ScalarToTensor").type_error("'input_x' must be a number", f"{type(input_x).__name__}: {input_x!r}")
     return Tensor(input_x, dtype)
 
 
@@ -40,7 +40,7 @@ def scalar_to_array(input_x: Any) -> Any:
     """
     if isinstance(input_x, bool) or not isinstance(input_x, int | float):
         got = f"{type(input_x).__name__}: {input_x!r}"
-        raise SporaxTypeError.must("ScalarToArray", "input_x", "be an int or a float", got)
+        raise For("ScalarToArray").type_error("'input_x' must be an int or a float", got)
     return Tensor(input_x, dtypes.float32 if isinstance(input_x, float) else dtypes.int32)
 
 
@@ -48,7 +48,7 @@ def scalar_to_array(input_x: Any) -> Any:
 def scalar_cast(input_x: Any, input_y: DType) -> Any:
     """A number as a number of the kind that `input_y` (int64, float64 or bool) names."""
     if not isinstance(input_x, _NUMBERS):
-        raise SporaxTypeError.must("ScalarCast", "input_x", "be a number", f"{type(input_x).__name__}: {input_x!r}")
+        raise For("ScalarCast").type_error("'input_x' must be a number", f"{type(input_x).__name__}: {input_x!r}")
     check.one_of("ScalarCast", input_y, (dtypes.int64, dtypes.float64, dtypes.bool_), "input_y")
     # `item` gives Python's kind of number.
     return input_y.np_dtype.type(input_x).item()
@@ -60,7 +60,7 @@ def tuple_to_array(input_x: Any) -> Any:
     input_x = tuple(input_x) if isinstance(input_x, range) else input_x
     # By type and not by value: (1, 1.0) mixes kinds.
     if not isinstance(input_x, tuple) or not input_x or len({type(element) for element in input_x}) > 1:
-        raise SporaxTypeError.must("TupleToArray", "input_x", "be a tuple of numbers of one type", repr(input_x))
+        raise For("TupleToArray").type_error("'input_x' must be a tuple of numbers of one type", repr(input_x))
     return Tensor(input_x, dtypes.float32 if isinstance(input_x[0], float) else dtypes.int32)
 
 

@@ -321,7 +321,7 @@ _split_along("dsplit", 2)
 def _strided_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: int) -> None:
     """A sharded dimension is taken whole."""
     if call.get("ellipsis_mask", 0):
-        raise SporaxRuntimeError.must(call.where, "ellipsis_mask", "be 0 where the input is sharded", slices[0])
+        raise For(call.where).state_error("'ellipsis_mask' must be 0 where the input is sharded", slices[0])
 
     def masked(name: str, place: int) -> bool:
         return bool(int(str(call.get(f"{name}_mask", 0))) >> place & 1)

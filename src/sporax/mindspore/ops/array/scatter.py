@@ -272,7 +272,7 @@ def _along(name: str, input: Array, dim: int, index: Array, src: Any, how: str) 
             f"but got shapes {input.shape}, {index.shape} and {values.shape}."
         )
     if any(size > length for size, length in zip(index.shape, values.shape, strict=True)):
-        raise SporaxValueError.must(name, "index", "not be larger than 'src'", f"{index.shape} and {values.shape}")
+        raise For(name).error("'index' must not be larger than 'src'", f"{index.shape} and {values.shape}")
     # `src` may be larger than `index`; only its head counts.
     values = values[tuple(map(slice, index.shape))].astype(input.dtype)
     grid = [jax.lax.broadcasted_iota(index.dtype, index.shape, axis) for axis in range(index.ndim)]
@@ -379,7 +379,7 @@ def _inplace(word: str, how: str) -> None:
         # numpy: the rows are attributes, and checked while compiling.
         rows = np.asarray(check.shape(name, indices, "indices"), np.int64)
         if rows.size and not (rows.min() >= 0 and rows.max() < x.shape[0]):
-            raise SporaxValueError.must(name, "indices", f"be in [0, {x.shape[0]}), the size of dim 0", indices)
+            raise For(name).error(f"'indices' must be in [0, {x.shape[0]}), the size of dim 0", indices)
         return _slices(name, x, 0, jnp.asarray(rows), v, how)
 
     doc = f"A new tensor; {_DONE[how].lower()} the rows of `x` at `indices` (an int or a tuple of ints) with those of `v`."

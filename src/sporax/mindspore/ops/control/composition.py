@@ -105,7 +105,7 @@ def _kind(name: Any) -> Any:
         return name
     base = name.rstrip("0123456789")
     if name not in _PYTHON_TYPES and base not in _SIZED:
-        raise SporaxValueError.must("MultitypeFuncGraph", "a type", f"be one of {tuple(_PYTHON_TYPES)}", repr(name))
+        raise For("MultitypeFuncGraph").error(f"a type must be one of {tuple(_PYTHON_TYPES)}", repr(name))
     return _PYTHON_TYPES[name] if name in _PYTHON_TYPES else _SIZED[base]
 
 

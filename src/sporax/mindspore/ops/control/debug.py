@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError
 from sporax.mindspore.common.gradient_hooks import watched
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core import PRIMITIVES, Array, Primitive, export, known, operator
@@ -75,7 +75,7 @@ class TensorDump(Primitive):
     def __init__(self, input_output: str = "out") -> None:
         super().__init__()
         if input_output not in ("in", "out"):
-            raise SporaxValueError.must("TensorDump", "input_output", "be 'in' or 'out'", repr(input_output))
+            raise For("TensorDump").error("'input_output' must be 'in' or 'out'", repr(input_output))
         self._mark = "in_" if input_output == "in" else ""
 
     def __call__(self, file: str, input_x: Tensor) -> None:

@@ -230,8 +230,8 @@ def _next(name: str, before: Any, after: Any) -> Any:
         raise For(name).type_error("the value must keep its structure", f"{new} after {old}")
     for was, now in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         if was.shape != now.shape or was.dtype != now.dtype:
-            raise SporaxTypeError.must(
-                name, "the value", "keep its shapes and dtypes", f"{check.describe(now)} after {check.describe(was)}"
+            raise For(name).type_error(
+                "the value must keep its shapes and dtypes", f"{check.describe(now)} after {check.describe(was)}"
             )
     return after
 
@@ -239,7 +239,7 @@ def _next(name: str, before: Any, after: Any) -> Any:
 def _step(loop_func: Callable[[Any, Any], Any], value: Any, row: Any) -> tuple[Any, Any]:
     result = loop_func(value, row)
     if not isinstance(result, tuple | list) or len(result) != 2:
-        raise SporaxTypeError.must("scan", "loop_func", "return a pair (carry, output)", type(result).__name__)
+        raise For("scan").type_error("'loop_func' must return a pair (carry, output)", type(result).__name__)
     carry, out = result
     return _next("scan", value, carry), None if out is None else _tensors(out)
 
@@ -250,7 +250,7 @@ def _rounds(rows: Any, length: int | None) -> int:
         sizes.add(length)
     For("scan").refuse(not sizes, "'xs' and 'length' must not both be None")
     if len(sizes) > 1 or None in sizes:
-        raise SporaxValueError.must("scan", "'length' and the first dims of all tensors in 'xs'", "be the same", sizes)
+        raise For("scan").error("'length' and the first dims of all tensors in 'xs' must be the same", sizes)
     return int(sizes.pop() or 0)
 
 

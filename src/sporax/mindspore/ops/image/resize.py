@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes
 from sporax.mindspore.ops._core import Array, check, operator, other_form
 
@@ -193,7 +193,7 @@ def _interpolation(
     check.one_of(name, mode, tuple(_MODES), "mode")
     check.rank(name, _MODES[mode], input=input)
     if (size is None) == (scale_factor is None):
-        raise SporaxValueError.must(name, "one of 'size' and 'scale_factor'", "be given", f"{size}, {scale_factor}")
+        raise For(name).error("one of 'size' and 'scale_factor' must be given", f"{size}, {scale_factor}")
     # These modes do not interpolate, so corners mean nothing.
     if align_corners is not None and mode in ("nearest", "area", "nearest-exact"):
         raise SporaxValueError(f"For '{name}', 'align_corners' must be None in mode {mode!r}, but got {align_corners}.")

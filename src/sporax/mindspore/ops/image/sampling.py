@@ -11,7 +11,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import SporaxNotImplementedError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError, named
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, Operand, check, extremes, known, operator, other_form
 from sporax.mindspore.ops.image.resize import checked_size, interpolate
@@ -240,7 +240,7 @@ def _pixels(name: str, **images: Array) -> None:
     check.floating(name, **images)
     for what, image in images.items():
         if not image.ndim or image.shape[-1] != 3:
-            raise SporaxValueError.must(name, what, "have 3 channels in its last dim", image.shape)
+            raise For(name).error(f"{named(what)} must have 3 channels in its last dim", image.shape)
 
 
 @operator("RGBToHSV()", function="")

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxValueError
+from sporax.base.errors import For, SporaxValueError, named
 from sporax.mindspore.ops._core import Array, check, operator, promote
 
 
@@ -318,8 +318,8 @@ def orgqr(input: Array, input2: Array) -> Array:
     _matrix("Orgqr", input=input)
     m, n = input.shape[-2:]
     if input2.shape[:-1] != input.shape[:-2] or not input2.shape[-1] <= n <= m:
-        raise SporaxValueError.must(
-            "Orgqr", "input", "be (…, m, n) and 'input2' (…, k) with k <= n <= m", f"{input.shape} and {input2.shape}"
+        raise For("Orgqr").error(
+            "'input' must be (…, m, n) and 'input2' (…, k) with k <= n <= m", f"{input.shape} and {input2.shape}"
         )
     return jax.lax.linalg.householder_product(input, input2)
 
@@ -462,7 +462,7 @@ def _tridiagonal_matmul(superdiag: Array, maindiag: Array, subdiag: Array, rhs: 
     m = rhs.shape[-2]
     for name, diagonal in (("superdiag", superdiag), ("maindiag", maindiag), ("subdiag", subdiag)):
         if diagonal.shape[-2:] != (1, m):
-            raise SporaxValueError.must("TridiagonalMatMul", name, f"have shape (…, 1, {m})", diagonal.shape)
+            raise For("TridiagonalMatMul").error(f"{named(name)} must have shape (…, 1, {m})", diagonal.shape)
     above, main, below = (jnp.swapaxes(band, -1, -2) for band in (superdiag, maindiag, subdiag))
     # What is beyond the first and last row counts as zero.
     zero = jnp.zeros((*rhs.shape[:-2], 1, rhs.shape[-1]), rhs.dtype)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError, named
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes
 from sporax.mindspore.common import DType, Tensor
 from sporax.mindspore.ops._core import FUNCTIONS, Array, Primitive, check, operator, refusing
@@ -155,7 +155,9 @@ def _turned(name: str, entry: Any, transposed: bool) -> Any:
     if not transposed:
         return entry
     if not isinstance(entry, tuple):
-        raise SporaxNotImplementedError.must(name, "in_strategy", "be a tuple of ints with 'transpose_b'", entry)
+        raise For(name).fault(
+            SporaxNotImplementedError, "'in_strategy' must be a tuple of ints with 'transpose_b'", entry
+        )
     return (*entry[:-2], entry[-1], entry[-2])
 
 
@@ -186,7 +188,7 @@ def _listed(name: str, what: str, tensors: Any) -> list[Tensor]:
         or not all(isinstance(tensor, Tensor) for tensor in tensors)
         or not tensors
     ):
-        raise SporaxTypeError.must(name, what, "be a tuple or list of Tensors", type(tensors).__name__)
+        raise For(name).type_error(f"{named(what)} must be a tuple or list of Tensors", type(tensors).__name__)
     return list(tensors)
 
 

@@ -332,7 +332,7 @@ def dense(input: Array, weight: Array, bias: Array | None = None) -> Array:
             f"the last dim of 'input' must equal the last dim of 'weight', but got shapes {input.shape} and {weight.shape}"
         )
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise SporaxValueError.must("Dense", "bias", f"have shape {weight.shape[:1]}, the rows of 'weight'", bias.shape)
+        raise For("Dense").error(f"'bias' must have shape {weight.shape[:1]}, the rows of 'weight'", bias.shape)
     # As one product: a plan shards it like MatMul.
     result = jnp.matmul(input, weight.T)
     return result if bias is None else result + bias

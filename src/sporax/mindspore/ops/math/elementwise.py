@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxTypeError
+from sporax.base.errors import For
 from sporax.mindspore.common import dtype as dtypes
 from sporax.mindspore.ops._core import Array, Operand, check, export, extremes, operator, other_form, promote
 from sporax.mindspore.ops._core.dims import position_by_position
@@ -171,7 +171,7 @@ def _bits(name: str, left: Any, right: Any) -> tuple[Array, Array]:
     left, right = _operands(name, left, right)
     # Bits of floats have no meaning in MindSpore.
     if jnp.issubdtype(left.dtype, jnp.inexact):
-        raise SporaxTypeError.must(name, "the operands", "be integers or bools", dtypes.from_numpy(left.dtype))
+        raise For(name).type_error("the operands must be integers or bools", dtypes.from_numpy(left.dtype))
     return left, right
 
 

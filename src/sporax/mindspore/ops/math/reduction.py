@@ -256,8 +256,8 @@ def _segments(name: str, x: Array, segment_ids: Array, num_segments: int, how: s
     check.tensor(name, x=x, segment_ids=segment_ids)
     check.integral(name, segment_ids=segment_ids)
     if x.shape[: segment_ids.ndim] != segment_ids.shape:
-        raise SporaxValueError.must(
-            name, "the shape of 'segment_ids'", "be the head of that of 'x'", f"{segment_ids.shape} and {x.shape}"
+        raise For(name).error(
+            "the shape of 'segment_ids' must be the head of that of 'x'", f"{segment_ids.shape} and {x.shape}"
         )
     ids = jnp.where(segment_ids < 0, num_segments, segment_ids)  # out of range, hence left out
     target = jnp.full((num_segments, *x.shape[segment_ids.ndim :]), start, x.dtype)

@@ -22,7 +22,9 @@ from sporax.mindspore.ops._core.operator import REQUIRED, Array, operator, other
 
 def not_in_place(name: str, inplace: bool) -> None:
     """Raise SporaxNotImplementedError when `inplace` is requested: a value may be shared, so it never changes."""
-    SporaxNotImplementedError.raise_if(inplace, name, "inplace", "be False", "True; assign the result instead")
+    For(name).refuse(
+        inplace, "'inplace' must be False", "True; assign the result instead", kind=SporaxNotImplementedError
+    )
 
 
 @operator("ReLU", function="", method="relu")

@@ -178,7 +178,7 @@ def _pooled(
     check.rank(name, dims + 2, x=x)
     sizes = x.shape[2:]
     if samples.shape != (*x.shape[:2], dims):
-        raise SporaxValueError.must(name, "the random samples", f"have shape {(*x.shape[:2], dims)}", samples.shape)
+        raise For(name).error(f"the random samples must have shape {(*x.shape[:2], dims)}", samples.shape)
     # Windows start at different places only if there are so many.
     if any(count + edge - 1 > size for count, edge, size in zip(output, window, sizes, strict=True)):
         raise SporaxValueError(

@@ -223,7 +223,7 @@ def _check_mask(name: str, mode: int, compressed: bool, mask: Array | None, leng
         )
     For(name).refuse(mode == _FULL and mask is None, "'attn_mask' must be given with sparse_mode 1", "None")
     if mask is not None and not compressed and mask.shape[-2:] != lengths:
-        raise SporaxValueError.must(name, "the last dims of 'attn_mask'", f"be the lengths {lengths}", mask.shape)
+        raise For(name).error(f"the last dims of 'attn_mask' must be the lengths {lengths}", mask.shape)
 
 
 def _scores(query: Array, key: Array, shift: Array | None, visible: Array | None, scale: float) -> Array:

@@ -342,7 +342,7 @@ def _up(
     more = per_dim(name, "output_padding", extra, dims, 0)
     # As for PyTorch: more would be a row without any product.
     if any(addition >= max(jump, wide) for addition, jump, wide in zip(more, step, gap, strict=True)):
-        raise SporaxValueError.must(name, "output_padding", "be smaller than the stride or the dilation", extra)
+        raise For(name).error("'output_padding' must be smaller than the stride or the dilation", extra)
     # "same" refers to the size of the result here.
     sizes = tuple(size * jump for size, jump in zip(x.shape[2:], step, strict=True))
     around = resolved_edges(name, pad_mode, padding, sizes, _reach(weight.shape[2:], gap), step)

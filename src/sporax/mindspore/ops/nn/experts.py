@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, Primitive, check, operator
@@ -44,7 +44,7 @@ class OptionalInputs(Primitive):
         named = dict(zip(self.inputs, args, strict=False))
         wrong = [name for name in kwargs if name in named or name not in self.inputs]
         if wrong or len(args) > len(self.inputs):
-            raise SporaxTypeError.must(self.name, "the inputs", f"be {self.inputs}, each once", wrong or len(args))
+            raise For(self.name).type_error(f"the inputs must be {self.inputs}, each once", wrong or len(args))
         named |= kwargs
         values = [named.get(name) for name in self.inputs]
         lacking = [name for name, value in zip(self.inputs[: self.required], values, strict=False) if value is None]
@@ -99,7 +99,7 @@ def _ffn(
         )
     rows = x.reshape(-1, hidden)
     if tokens is not None and tokens.shape != weight1.shape[:1]:
-        raise SporaxValueError.must(name, "expert_tokens", f"have shape {weight1.shape[:1]}", tokens.shape)
+        raise For(name).error(f"'expert_tokens' must have shape {weight1.shape[:1]}", tokens.shape)
     quantized = x.dtype == jnp.int8
     result_dtype = jnp.float16 if quantized else x.dtype
     if tokens is not None:
@@ -236,7 +236,7 @@ def moe_init_routing_v2(
     """
     tokens, hidden = x.shape
     if expert_idx.ndim != 2 or expert_idx.shape[0] != tokens:
-        raise SporaxValueError.must("MoeInitRoutingV2", "expert_idx", f"be ({tokens}, k)", expert_idx.shape)
+        raise For("MoeInitRoutingV2").error(f"'expert_idx' must be ({tokens}, k)", expert_idx.shape)
     choices, per_token = expert_idx.reshape(-1), expert_idx.shape[1]
     counts = jnp.zeros(expert_num, jnp.int32).at[choices].add(1, mode="drop")
     none = jnp.zeros(expert_num, jnp.int32)

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 import jax.numpy as jnp
 
-from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError
+from sporax.base.errors import For, SporaxNotImplementedError, named
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, Primitive, check, operator, refusing
@@ -214,7 +214,7 @@ def _is_nested(entry: object) -> bool:
 def _only_one(name: str, value: OneTensor) -> Tensor:
     tensors = list(value) if isinstance(value, tuple | list) else [value]
     if len(tensors) != 1 or not isinstance(tensors[0], Tensor):
-        raise SporaxTypeError.must(_NAME, name, "be a Tensor or a list of one", value)
+        raise For(_NAME).type_error(f"{named(name)} must be a Tensor or a list of one", value)
     return tensors[0]
 
 

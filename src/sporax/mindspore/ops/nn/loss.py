@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import jax.scipy
 import numpy as np
 
-from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor, wrap_numpy
 from sporax.mindspore.ops._core import LAST, Array, check, known, labels, operator, other_form, promote
 from sporax.mindspore.ops.nn.distance_loss import Reduction, check_broadcast_pair, check_equal_shapes, reduced
@@ -51,11 +51,11 @@ def cross_entropy(
         return _soft_cross_entropy(log_probs, target, weight, channel, reduction, label_smoothing)
     expected = input.shape[:channel] + input.shape[channel + 1 :]
     if target.shape != expected:
-        raise SporaxValueError.must(
-            name, "target", f"have shape {expected} (class indices) or {input.shape} (probabilities)", target.shape
+        raise For(name).error(
+            f"'target' must have shape {expected} (class indices) or {input.shape} (probabilities)", target.shape
         )
     if not jnp.issubdtype(target.dtype, jnp.integer):
-        raise SporaxTypeError.must(name, "class indices in 'target'", "be integers", check.describe(target))
+        raise For(name).type_error("class indices in 'target' must be integers", check.describe(target))
     return _hard_cross_entropy(log_probs, target, weight, channel, ignore_index, reduction, label_smoothing)
 
 
@@ -134,7 +134,7 @@ def _sparse_softmax_cross_entropy_with_logits(logits: check.Float2, labels: chec
     """
     name = "SparseSoftmaxCrossEntropyWithLogits"
     if labels.shape != logits.shape[:1]:
-        raise SporaxValueError.must(name, "labels", f"have shape {logits.shape[:1]}, one for each sample", labels.shape)
+        raise For(name).error(f"'labels' must have shape {logits.shape[:1]}, one for each sample", labels.shape)
     log_probs = jax.nn.log_softmax(logits, -1)
     if is_grad:
         # Divided by the batch, as the loss is a mean.

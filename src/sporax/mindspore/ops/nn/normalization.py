@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, named
 from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.ops._core import Array, channels, check, operator, other_form
@@ -310,7 +310,7 @@ def layer_norm(
         )
     for label, array in (("weight", weight), ("bias", bias)):
         if array is not None and array.shape != normalized_shape:
-            raise SporaxValueError.must("layer_norm", label, f"have shape {normalized_shape}", array.shape)
+            raise For("layer_norm").error(f"{named(label)} must have shape {normalized_shape}", array.shape)
     wide = input.astype(jnp.promote_types(input.dtype, jnp.float32))
     normed = standardized(wide, tuple(range(first, input.ndim)), eps)[0]
     normed = normed if weight is None else normed * weight

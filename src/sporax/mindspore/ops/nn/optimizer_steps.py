@@ -20,7 +20,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxValueError, check_type
+from sporax.base.errors import For, SporaxValueError, named
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, Operand, check, operator
 
@@ -64,7 +64,7 @@ def _update(form: str, states: str, returns: str = "") -> Callable[[Callable[...
         def run(*args: Any, **kwargs: Any) -> Any:
             arguments = signature.bind(*args, **kwargs).arguments
             for state in written:
-                check_type(name, state, arguments[state], "a Parameter or a Tensor", Tensor)
+                For(name).typed(state, arguments[state], "a Parameter or a Tensor", Tensor)
             values = compiled(*args, **kwargs)
             for state, value in zip(written, values, strict=False):
                 arguments[state]._replace(value.array)
@@ -88,7 +88,7 @@ def _check_shapes(name: str, states: list[str], arguments: dict[str, Any]) -> Ar
     expected = shape if rows is None else (rows.size, *shape[1:])
     for label, required in (*((state, shape) for state in states[1:]), (gradient, expected)):
         if arguments[label].shape != required:
-            raise SporaxValueError.must(name, label, f"have shape {required}", arguments[label].shape)
+            raise For(name).error(f"{named(label)} must have shape {required}", arguments[label].shape)
     return arguments[gradient]
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import For, SporaxValueError
+from sporax.base.errors import For, named
 from sporax.ir.operator_dims import Call, Dims, Shapes
 from sporax.mindspore.common.dtype import DType, float16, int8
 from sporax.mindspore.ops._core import Array, Product, check, operator
@@ -62,8 +62,8 @@ def _quant_v2(
     check.only("QuantV2", dst_type=(dst_type, int8))
     for what, array in (("scale", scale), ("offset", offset)):
         if array.shape[-1:] not in (x.shape[-1:], (1,)) or array.size != array.shape[-1]:
-            raise SporaxValueError.must(
-                "QuantV2", what, f"have {x.shape[-1]} elements in the last dimension", array.shape
+            raise For("QuantV2").error(
+                f"{named(what)} must have {x.shape[-1]} elements in the last dimension", array.shape
             )
     return _quantized(x, scale.astype(jnp.float32), offset.astype(jnp.float32), sqrt_mode, rounding_mode)
 
@@ -127,7 +127,7 @@ def _transposed(matrix: Array, transpose: bool) -> Array:
 def _check_vectors(name: str, columns: int, **vectors: Array | None) -> None:
     for what, vector in vectors.items():
         if vector is not None and vector.size not in (1, columns):
-            raise SporaxValueError.must(name, what, f"have a number for each of the {columns} columns", vector.shape)
+            raise For(name).error(f"{named(what)} must have a number for each of the {columns} columns", vector.shape)
 
 
 @operator("QuantBatchMatmul", function="", classes=GENERATED, dims=_product_dims("transpose_x1", "transpose_x2"))

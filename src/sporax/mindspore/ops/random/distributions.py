@@ -338,8 +338,8 @@ def _multinomial(key: Array, x: Array, num_samples: int, replacement: bool, dtyp
     check.floating("Multinomial", x=x)
     check.rank("Multinomial", (1, 2), x=x)
     if num_samples < 1 or (not replacement and num_samples > x.shape[-1]):
-        raise SporaxValueError.must(
-            "Multinomial", "num_samples", f"be >= 1, and at most {x.shape[-1]} without replacement", num_samples
+        raise For("Multinomial").error(
+            f"'num_samples' must be >= 1, and at most {x.shape[-1]} without replacement", num_samples
         )
     return _chosen(key, x, num_samples, replacement, False).astype(dtype.np_dtype)
 

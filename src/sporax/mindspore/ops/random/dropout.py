@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, named
 from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import DType, Tensor, dtypes, seed as seeds, wrap
 from sporax.mindspore.common._random_streams import Generator
@@ -137,7 +137,9 @@ def _draw_integers_between(key: Array, low: Operand, high: Operand, shape: tuple
     """Uniform integers (int32) in [low, high), which may be traced."""
     for name, bound in (("minval", low), ("maxval", high)):
         if not jnp.issubdtype(jnp.asarray(bound).dtype, jnp.integer):
-            raise SporaxTypeError.must("uniform", name, "be an integer where 'dtype' is Int32", check.describe(bound))
+            raise For("uniform").type_error(
+                f"{named(name)} must be an integer where 'dtype' is Int32", check.describe(bound)
+            )
         For("uniform").refuse(jnp.ndim(bound), f"'{name}' must be a scalar tensor, but its shape is {jnp.shape(bound)}")
     return jax.random.randint(key, shape, low, high, jnp.int32)
 
@@ -300,7 +302,7 @@ def _checked(
             f"'num_true', 'num_sampled' and 'range_max' must be >= 1, but got {num_true}, {num_sampled} and {range_max}"
         )
     if true_classes.ndim != 2 or true_classes.shape[1] != num_true:
-        raise SporaxValueError.must(name, "true_classes", f"have shape (n, {num_true})", true_classes.shape)
+        raise For(name).error(f"'true_classes' must have shape (n, {num_true})", true_classes.shape)
     left = range_max - (true_classes.size if remove else 0)
     if left < (num_sampled if unique else 1):
         raise For(name).error(

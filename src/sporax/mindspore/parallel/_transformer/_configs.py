@@ -220,7 +220,7 @@ class TransformerOpParallelConfig(_Settings):
         # None is the default alone: nothing was set.
         is_shard = name == "optimizer_shard" and (value is not None or name in vars(self))
         if is_shard and not isinstance(value, bool):
-            raise SporaxTypeError.must("TransformerOpParallelConfig", "optimizer_shard", "be a bool", repr(value))
+            raise For("TransformerOpParallelConfig").type_error("'optimizer_shard' must be a bool", repr(value))
         super().__setattr__(name, value)
         # As in MindSpore: this field sets the global context.
         if is_shard:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, cast
 import jax
 import jax.numpy as jnp
 
-from sporax.base.errors import For, SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxKeyError, SporaxValueError
 from sporax.ir import MICRO_LOOP
 from sporax.mindspore import context
 from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, wrap
@@ -60,7 +60,7 @@ class MicroBatched(Cell):
         name = type(self).__name__
         if not isinstance(value, Tensor) or value.ndim == 0:
             kind = "a scalar" if isinstance(value, Tensor) else type(value).__name__
-            raise SporaxTypeError.must(name, f"input {index}", "be a Tensor with a batch dimension", kind)
+            raise For(name).type_error(f"input {index} must be a Tensor with a batch dimension", kind)
         rows, remainder = divmod(value.shape[0], self._num_parts)
         if remainder:
             raise SporaxValueError(
@@ -186,7 +186,7 @@ class MicroBatchInterleaved(MicroBatched):
 
     def __init__(self, network: Any, interleave_num: int = 2) -> None:
         if not callable(network):
-            raise SporaxTypeError.must("MicroBatchInterleaved", "network", "be callable", type(network).__name__)
+            raise For("MicroBatchInterleaved").type_error("'network' must be callable", type(network).__name__)
         super().__init__(network, _count("MicroBatchInterleaved", "interleave_num", interleave_num))
         self.interleave_num = interleave_num
 
@@ -246,7 +246,7 @@ class PipelineGradReducer(Cell):
         super().__init__(auto_prefix=False)
         For("PipelineGradReducer").typed("parameters", parameters, "a tuple or list of Parameters", tuple | list)
         if isinstance(scale_sense, bool) or not isinstance(scale_sense, int | float | Tensor):
-            raise SporaxTypeError.must("PipelineGradReducer", "scale_sense", "be a number", type(scale_sense).__name__)
+            raise For("PipelineGradReducer").type_error("'scale_sense' must be a number", type(scale_sense).__name__)
         For("PipelineGradReducer").typed("opt_shard", opt_shard, "a bool or None", bool | None)
         For("PipelineGradReducer").refuse(float(scale_sense) == 0, "'scale_sense' must not be 0")
         self._num_gradients = len(ParameterTuple(parameters))

@@ -126,7 +126,7 @@ def _check_append_info(info: Any) -> None:
         if isinstance(item, str) and item not in COUNTERS:
             raise SporaxValueError(f"For 'CheckpointConfig', 'append_info' may name {COUNTERS}, but got '{item}'.")
         if not isinstance(item, str | dict):
-            raise SporaxTypeError.must("CheckpointConfig", "append_info", "hold strings or a dict", type(item).__name__)
+            raise For("CheckpointConfig").type_error("'append_info' must hold strings or a dict", type(item).__name__)
     tables = [item for item in info if isinstance(item, dict)]
     For("CheckpointConfig").refuse_type(len(tables) > 1, "'append_info' may hold one dict", len(tables))
     for name, value in (tables[0] if tables else {}).items():

@@ -20,7 +20,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxValueError, named
 from sporax.base.lazy_members import dataclass
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.train._ranks import rank
@@ -321,5 +321,5 @@ class LambdaCallback(Callback):
         functions = {name: value for name, value in locals().items() if name.startswith("on_") and value is not None}
         for name, function in functions.items():
             if not callable(function):
-                raise SporaxTypeError.must("LambdaCallback", name, "be a function", type(function).__name__)
+                raise For("LambdaCallback").type_error(f"{named(name)} must be a function", type(function).__name__)
             setattr(self, name, function)

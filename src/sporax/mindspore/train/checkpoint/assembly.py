@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import For, SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxKeyError, SporaxValueError
 from sporax.mindspore.common import Parameter, Tensor
 from sporax.mindspore.train._stored import LAYOUT, open_checkpoint, open_rank_files, sibling, stored_values, text_in
 from sporax.mindspore.train.checkpoint.strategy import ParallelLayouts, SliceLayout, Strategy, layout_of
@@ -310,7 +310,7 @@ def _check_slices(slices: Any) -> Parameter:
     For(_WHERE).refuse(not slices, "'sliced_parameters' must not be empty")
     for parameter in slices:
         if not isinstance(parameter, Parameter):
-            raise SporaxTypeError.must(_WHERE, "sliced_parameters", "hold Parameters", type(parameter).__name__)
+            raise For(_WHERE).type_error("'sliced_parameters' must hold Parameters", type(parameter).__name__)
     first: Parameter = slices[0]
     for number, parameter in enumerate(slices):
         for what, value, expected in (

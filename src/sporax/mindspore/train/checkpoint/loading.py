@@ -141,7 +141,7 @@ def _tensor(values: Any) -> Any:
 
 def _slices(names: object, strategy_file: str | None, format: str) -> ShardedCheckpoint:
     if not isinstance(names, list | tuple) or not names:
-        raise SporaxValueError.must(_DISTRIBUTED, "checkpoint_filenames", "be a list of files", repr(names))
+        raise For(_DISTRIBUTED).error("'checkpoint_filenames' must be a list of files", repr(names))
     listed = f"'checkpoint_filenames' must list existing .{format} files, but got {{path!r}}."
     for name in names:
         if not isinstance(name, str) or not name.endswith(f".{format}"):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sporax.base import MalformedError, atomic_write, convert
-from sporax.base.errors import For, SporaxNotADirectoryError, SporaxValueError
+from sporax.base.errors import For, SporaxNotADirectoryError, SporaxValueError, named
 from sporax.mindspore.context._strategy_files import protobuf as strategy_protobuf
 from sporax.mindspore.context._strategy_files.documents import StrategyDocument
 from sporax.mindspore.context._strategy_files.files import LAYOUTS, STRATEGIES, StrategyFile, read_strategy_file
@@ -353,11 +353,13 @@ def merge_pipeline_strategys(src_strategy_dirs: str, dst_strategy_file: str) -> 
     where = "merge_pipeline_strategys"
     source = Path(src_strategy_dirs)
     if not source.is_dir():
-        raise SporaxNotADirectoryError.must(where, "src_strategy_dirs", "be a directory", f"'{src_strategy_dirs}'")
+        raise For(where).fault(
+            SporaxNotADirectoryError, "'src_strategy_dirs' must be a directory", f"'{src_strategy_dirs}'"
+        )
     paths = sorted(path for path in source.iterdir() if path.is_file() and not path.name.startswith("."))
     if not paths or len({path.suffix == ".json" for path in paths}) != 1:
-        raise SporaxValueError.must(
-            where, str(source), "hold strategy files that are all JSON or all not", [path.name for path in paths]
+        raise For(where).error(
+            f"{named(str(source))} must hold strategy files that are all JSON or all not", [path.name for path in paths]
         )
     merged: dict[str, Any] = {"current_stage": 0, STRATEGIES: {}, LAYOUTS: {}}
     for path in paths:

@@ -295,8 +295,8 @@ class ROC(Metric):
             )
         For("ROC.update").refuse(self.pos_label is not None, "'pos_label' must be None for classes", self.pos_label)
         if self.class_num != y_pred.shape[1]:
-            raise SporaxValueError.must(
-                "ROC.update", "class_num", f"be the number of predicted classes, {y_pred.shape[1]}", self.class_num
+            raise For("ROC.update").error(
+                f"'class_num' must be the number of predicted classes, {y_pred.shape[1]}", self.class_num
             )
         # Samples with further dimensions, such as pixels, count one by one.
         self._batch = np.moveaxis(y_pred, 1, -1).reshape(-1, y_pred.shape[1]), y.reshape(-1)

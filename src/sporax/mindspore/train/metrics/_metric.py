@@ -193,7 +193,7 @@ def get_metrics(metrics: Any) -> dict[str, Metric] | None:
         raise SporaxTypeError(f"For 'Model', 'metrics' must be None, a dict or a set, but got {metrics!r}.")
     for name, metric in metrics.items():
         if not isinstance(name, str) or not isinstance(metric, Metric):
-            raise SporaxTypeError.must(
-                "Model", "metrics", "map strings to Metrics", f"{type(name).__name__} -> {type(metric).__name__}"
+            raise For("Model").type_error(
+                "'metrics' must map strings to Metrics", f"{type(name).__name__} -> {type(metric).__name__}"
             )
     return metrics

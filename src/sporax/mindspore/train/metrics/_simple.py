@@ -26,7 +26,7 @@ class ClassificationMetric(Metric):
     """
 
     def __init__(self, eval_type: str = "classification") -> None:
-        SporaxTypeError.raise_unless_in(type(self).__name__, "eval_type", eval_type, ("classification", "multilabel"))
+        For(type(self).__name__).one_of("eval_type", eval_type, ("classification", "multilabel"), kind=SporaxTypeError)
         self._type = eval_type
         self.clear()
 
@@ -60,8 +60,8 @@ class ClassificationMetric(Metric):
         num_classes = y_pred.shape[1]
         # 0 stands for no batch yet.
         if self._num_classes not in (0, num_classes):
-            raise SporaxValueError.must(
-                f"{type(self).__name__}.update", "the number of classes", f"stay {self._num_classes}", num_classes
+            raise For(f"{type(self).__name__}.update").error(
+                f"the number of classes must stay {self._num_classes}", num_classes
             )
         self._num_classes = num_classes
         return y_pred, y

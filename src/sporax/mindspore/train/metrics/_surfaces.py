@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.train.metrics._metric import Array, MeanMetric, Metric, rearrange_inputs
@@ -255,7 +255,7 @@ class OcclusionSensitivity(Metric):
         self._check_count(inputs, "model", "image", "label")
         model, image, label = inputs[0], self._convert_data(inputs[1]), np.asarray(inputs[2])
         if not isinstance(model, Cell):
-            raise SporaxTypeError.must("OcclusionSensitivity.update", "the model", "be a Cell", type(model).__name__)
+            raise For("OcclusionSensitivity.update").type_error("the model must be a Cell", type(model).__name__)
         if image.shape[0] != 1 or label.size != 1:
             raise For("OcclusionSensitivity.update").state_error(
                 f"there must be one image and one label, but got shapes {image.shape} and {label.shape}"
@@ -282,8 +282,8 @@ class OcclusionSensitivity(Metric):
         if self.b_box is None:
             return [(0, size - 1) for size in shape]
         if len(self.b_box) != 2 * len(shape):
-            raise SporaxValueError.must(
-                "OcclusionSensitivity", "b_box", f"have {2 * len(shape)} numbers, two per dimension", len(self.b_box)
+            raise For("OcclusionSensitivity").error(
+                f"'b_box' must have {2 * len(shape)} numbers, two per dimension", len(self.b_box)
             )
         box = []
         for low, high, size in zip(self.b_box[::2], self.b_box[1::2], shape, strict=True):

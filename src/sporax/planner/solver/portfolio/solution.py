@@ -69,7 +69,7 @@ def evaluate(graph: CostGraph, choices: Sequence[int]) -> Evaluation:
         )
     for node, (choice, size) in enumerate(zip(picked, sizes, strict=True)):
         if not 0 <= choice < size:
-            raise SporaxValueError.must(graph.name, f"the choice of node {node}", f"be from 0 to {size - 1}", choice)
+            raise For(graph.name).error(f"the choice of node {node} must be from 0 to {size - 1}", choice)
     # As Python lists: an index into a list is several times quicker than one into an array, and integers cannot overflow.
     costs, usages = graph.costs.tolist(), graph.usages.tolist()
     terms = [costs[offset + choice] for offset, choice in zip(offsets, picked, strict=False)]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, named
 from sporax.mindspore import ops
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes
 from sporax.mindspore.nn.activation import get_activation
@@ -78,8 +78,8 @@ class NormalPosterior(Cell):
         deviations = {"loc_std": loc_std, "untransformed_scale_std": untransformed_scale_std}
         for what, value in {**numbers, **deviations}.items():
             if isinstance(value, bool) or not isinstance(value, int | float) or (what in deviations and value < 0):
-                raise SporaxTypeError.must(
-                    "NormalPosterior", what, f"be a number{', not negative' if what in deviations else ''}", repr(value)
+                raise For("NormalPosterior").type_error(
+                    f"{named(what)} must be a number{', not negative' if what in deviations else ''}", repr(value)
                 )
         # By numpy's stream, as in MindSpore.
         means = np.random.normal(loc_mean, loc_std, shape)
@@ -152,7 +152,7 @@ class _Dense(_Variational):
         )
         self._make_distributions(shape, out_channels, weight_fns, bias_fns)
         if activation and not isinstance(activation, str | Cell):
-            raise SporaxValueError.must(type(self).__name__, "activation", "be a string or a Cell", repr(activation))
+            raise For(type(self).__name__).error("'activation' must be a string or a Cell", repr(activation))
         self.activation = get_activation(activation) if isinstance(activation, str) else activation
 
     def construct(self, x: Tensor) -> Tensor:
@@ -272,8 +272,8 @@ def _prior(argument: str, make: Any) -> Cell:
     normal = getattr(prior, "normal", None)
     # Training needs the prior's numbers; a distribution without them gives no divergence.
     if not isinstance(normal, Normal) or normal._mean_value is None or normal._sd_value is None:
-        raise SporaxTypeError.must(
-            "bnn_layers", argument, "give a Cell with a Normal that has a mean and a deviation", type(prior).__name__
+        raise For("bnn_layers").type_error(
+            f"{named(argument)} must give a Cell with a Normal that has a mean and a deviation", type(prior).__name__
         )
     return prior
 
@@ -284,5 +284,7 @@ def _posterior(argument: str, make: Maker, shape: list[int], name: str) -> Cell:
     except TypeError as error:
         raise SporaxTypeError(f"For 'bnn_layers', '{argument}' must take 'name' and 'shape', but: {error}.") from error
     if not isinstance(getattr(posterior, "normal", None), Normal):
-        raise SporaxTypeError.must("bnn_layers", argument, "give a Cell with a Normal", type(posterior).__name__)
+        raise For("bnn_layers").type_error(
+            f"{named(argument)} must give a Cell with a Normal", type(posterior).__name__
+        )
     return posterior

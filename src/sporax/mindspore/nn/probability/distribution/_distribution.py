@@ -141,7 +141,7 @@ class Distribution(Cell):
         For(type(self).__name__).typed("name", name, "a string", str)
         _check_seed(name, seed)
         allowed = dtypes.float_type if not self.is_discrete else dtypes.number_type
-        SporaxTypeError.raise_unless_in(name, "dtype", dtype, allowed)
+        For(name).one_of("dtype", dtype, allowed, kind=SporaxTypeError)
         self._name, self._seed, self._dtype = name, seed or 0, dtype
         # Seed 0 is MindSpore's word for no seed.
         self._stream = Generator(seed) if seed else seeds.operators
