@@ -51,7 +51,6 @@ PLACES = {
         "runtime",
         "numpy",
         "scipy.linalg",
-        "scipy.optimize",
         "scipy.fft",
         "log",
     )

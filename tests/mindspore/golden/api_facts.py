@@ -43,7 +43,6 @@ MODULES = (
     "scipy",
     "scipy.fft",
     "scipy.linalg",
-    "scipy.optimize",
     "train",
 )
 #: Classes whose public attributes are listed.

@@ -156,9 +156,6 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "ops.LogicalOr.__call__",
         "ops.Slice.__call__",
     ),
-    "None stands for the largest number: a Tensor as a default would start JAX when the module is loaded": (
-        "scipy.optimize.linear_sum_assignment",
-    ),
     "a default that nobody can change: an empty tuple for an empty list": ("ops.ReduceStd",),
     "a rank that sends nothing calls it without an input, which MindSpore takes in graph mode": (
         "ops.NeighborExchange.__call__",

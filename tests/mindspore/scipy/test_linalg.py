@@ -6,7 +6,7 @@ import scipy.linalg as sl
 
 import sporax.mindspore as ms
 from sporax.mindspore import Parameter, Tensor, nn
-from sporax.mindspore.scipy import linalg, ops
+from sporax.mindspore.scipy import linalg
 
 A = np.array([[3.0, 1, 2], [1, 4, 1], [2, 1, 5]])
 B = np.array([1.0, 2, 3])
@@ -176,23 +176,6 @@ def test_block_diag_takes_vectors_and_numbers_as_rows():
 def test_what_does_not_fit_is_refused(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
-
-
-def test_primitives():
-    packed, pivots, permutation = ops.LU()(Tensor(np.stack([A[::-1], A])))
-    np.testing.assert_array_equal(pivots.asnumpy(), [sl.lu_factor(A[::-1])[1], sl.lu_factor(A)[1]])
-    lower, upper = np.tril(packed.asnumpy(), -1) + np.eye(3), np.triu(packed.asnumpy())
-    np.testing.assert_allclose(permutation.asnumpy() @ lower @ upper, np.stack([A[::-1], A]))
-    values, vectors = ops.Eig()(Tensor(A))
-    np.testing.assert_allclose(A @ vectors.asnumpy(), vectors.asnumpy() * values.asnumpy(), atol=1e-9)
-    complex_ = A + 1j * (np.triu(A, 1) - np.tril(A, -1))
-    values, vectors = ops.Eigh(True, False)(Tensor(complex_))
-    np.testing.assert_allclose(complex_ @ vectors.asnumpy(), vectors.asnumpy() * values.asnumpy(), atol=1e-9)
-    np.testing.assert_allclose(
-        ops.SolveTriangular(True)(*tensors(A, B)).asnumpy(), sl.solve_triangular(A, B, lower=True)
-    )
-    found = ops.matrix_set_diag(Tensor(np.full((2, 3, 4), 7)), Tensor([[1, 2, 3], [4, 5, 6]]))
-    np.testing.assert_array_equal(np.diagonal(found.asnumpy(), axis1=1, axis2=2), [[1, 2, 3], [4, 5, 6]])
 
 
 class Solved(nn.Cell):

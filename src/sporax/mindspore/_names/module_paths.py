@@ -60,8 +60,6 @@ nn.probability.bijector= nn.probability.bijector: bijector exp gumbel_cdf invert
 nn.probability.distribution= nn.probability.distribution: bernoulli beta categorical cauchy distribution exponential gamma
     geometric gumbel half_normal laplace log_normal logistic normal poisson student_t transformed_distribution uniform
 numpy= numpy: array_creations array_ops dtypes fft logic_ops math_ops
-scipy.ops= scipy: ops_wrapper utils
-scipy.optimize= scipy.optimize: line_search linear_sum_assignment minimize
 boost= boost: base boost boost_cell_wrapper grad_accumulation grad_freeze less_batch_normalization
 nn.mathematics= nn.sparse: . sparse
 nn.learning_rate_schedule= nn.dynamic_lr

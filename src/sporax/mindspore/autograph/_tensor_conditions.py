@@ -105,26 +105,26 @@ class CommonPart:
         error: what is raised, in words.
     """
 
-    def __init__(self, kind: type, known: Any, error: str) -> None:
+    def __init__(self, kind: type, known: object, error: str) -> None:
         self.kind, self.known, self.error = kind, known, error
 
     @property
-    def __class__(self) -> type[Any]:
+    def __class__(self) -> type:
         # So that `isinstance(items, list)` is as true as it is of both.
         return self.kind
 
-    def tree_flatten(self) -> tuple[list[Any], tuple[Any, ...]]:
+    def tree_flatten(self) -> tuple[list[object], tuple[object, ...]]:
         """The elements, and the rest."""
         items = by_key(self)
         return [*items.values()], (self.kind, (*items,), self.error)
 
     @classmethod
-    def tree_unflatten(cls, rest: tuple[Any, ...], items: Iterable[Any]) -> CommonPart:
+    def tree_unflatten(cls, rest: tuple[object, ...], items: Iterable[object]) -> CommonPart:
         """From the elements and the rest."""
         kind, keys, error = rest
         return cls(kind, dict(zip(keys, items, strict=True)) if kind is dict else [*items], error)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         if isinstance(index, slice):
             # Numbers from the end, and slices up to it, need the length.
             start, stop, step = index.start or 0, index.stop, index.step or 1
@@ -133,14 +133,14 @@ class CommonPart:
             return self.kind(self.known)[index]
         return self.known[index] if self._has(index) else self._refuse()
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         # A key that is set is there from now on.
         self.known[index if self.kind is dict or self._has(index) else self._refuse()] = value
 
-    def _has(self, index: Any) -> bool:
+    def _has(self, index: object) -> bool:
         return isinstance(index, Hashable) and index in by_key(self)
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: object) -> bool:
         # Whether another key is there depends on the way, and so does what is in the other elements.
         return (self.kind is dict and self._has(key)) or self._refuse()
 
@@ -150,18 +150,18 @@ class CommonPart:
             return getattr(self, f"_{name}")
         raise AttributeError(name) if name.startswith("__") else SporaxTypeError(self.error)
 
-    def _get(self, key: Any, default: Any = None) -> Any:
+    def _get(self, key: object, default: object = None) -> Any:
         return self[key]
 
-    def _update(self, *entries: Any, **named: Any) -> None:
+    def _update(self, *entries: object, **named: object) -> None:
         self.known.update(*entries, **named)
 
-    def _append(self, item: Any) -> None:
+    def _append(self, item: object) -> None:
         """An element that is somewhere behind those that can be read."""
 
     _extend = _append
 
-    def _insert(self, index: int, item: Any) -> None:
+    def _insert(self, index: int, item: object) -> None:
         self.known.insert(index if 0 <= index <= len(self.known) else self._refuse(), item)
 
     def __bool__(self) -> bool:
@@ -183,7 +183,7 @@ class CommonPart:
     def __repr__(self) -> str:
         return self.error
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def _refuse(self, *_: object) -> NoReturn:
         raise SporaxTypeError(self.error)
 
     __len__ = __iter__ = __eq__ = __delitem__ = __reversed__ = __mul__ = _refuse

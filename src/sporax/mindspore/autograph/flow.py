@@ -29,6 +29,7 @@ from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 from sporax.runtime.state import frames, trace_constants
 
 Body = Callable[..., Any]
+Operation = Callable[[], Any]
 
 BREAK = Outcome(BREAK_OUT)
 CONTINUE = None
@@ -249,7 +250,7 @@ def _followed(outcome: Outcome | None, following: Body, state: tuple[Any, ...], 
     return branch(wrap(outcome.code == RETURN), lambda: returned, following, scope, where, in_round)
 
 
-def assert_(test: Callable[[], Any], message: Callable[[], Any] | None) -> None:
+def assert_(test: Operation, message: Operation | None) -> None:
     """``assert test(), message()``."""
     value = test()
     if not unknown(value):
@@ -270,21 +271,21 @@ def raised(error: Any) -> Any:
     return error
 
 
-def _pure(function: Callable[[], Any]) -> Scope:
+def _pure(function: Operation) -> Scope:
     return Scope((function,), (), (), ())
 
 
-def and_(*operands: Callable[[], Any]) -> Any:
+def and_(*operands: Operation) -> Any:
     """``a and b …``; a bool Tensor as soon as an operand is a tensor whose value is not known."""
     return _logical(operands, stops_at=False)
 
 
-def or_(*operands: Callable[[], Any]) -> Any:
+def or_(*operands: Operation) -> Any:
     """``a or b …``; see `and_`."""
     return _logical(operands, stops_at=True)
 
 
-def _logical(operands: tuple[Callable[[], Any], ...], stops_at: bool) -> Any:
+def _logical(operands: tuple[Operation, ...], stops_at: bool) -> Any:
     first, *others = operands
     value = first()
     if not others:
@@ -300,7 +301,7 @@ def _logical(operands: tuple[Callable[[], Any], ...], stops_at: bool) -> Any:
         other = rest()
         return wrap(as_flag(other if isinstance(other, Tensor) else bool(other), name))
 
-    def join(first: Callable[[], Any], second: Callable[[], Any]) -> Any:
+    def join(first: Operation, second: Operation) -> Any:
         # `branch` takes the way for True first.
         ways = (first, second) if stops_at else (second, first)
         return branch(value, *ways, _pure(rest), name)
@@ -313,7 +314,7 @@ def _logical(operands: tuple[Callable[[], Any], ...], stops_at: bool) -> Any:
         return join(lambda: constant, rest_as_flag)
 
 
-def chained(left: Any, *steps: tuple[str, Callable[[], Any]]) -> Any:
+def chained(left: Any, *steps: tuple[str, Operation]) -> Any:
     """``left < a < b …``."""
     result: Any = True
     for name, operand in steps:
@@ -336,7 +337,7 @@ def not_(value: Any) -> Any:
     return wrap(jnp.logical_not(as_flag(value, "not"))) if unknown(value) else not value
 
 
-def choose(test: Any, first: Callable[[], Any], second: Callable[[], Any], line: int) -> Any:
+def choose(test: Any, first: Operation, second: Operation, line: int) -> Any:
     """``first() if test else second()``."""
     if not unknown(test):
         return first() if test else second()
@@ -401,7 +402,7 @@ def unpacked(value: Any, before: int, after: int) -> list[Any]:
     return [*items[:before], items[before:rest], *items[rest:]]
 
 
-def _one_of(functions: tuple[Callable[..., Any], ...], index: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _one_of(functions: tuple[Body, ...], index: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Calls the function of a number; numbers beyond the last count as the last."""
     *others, call = (partial(function, *args, **kwargs) for function in functions)
     for number in reversed(range(len(others))):

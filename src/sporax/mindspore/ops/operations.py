@@ -31,8 +31,4 @@ SparseApplyAdagrad SparseApplyFtrlV2 SparseSlice TransShape UpdateCache UpdateTh
 """
 
 REFUSED.update(f"{__name__}.{name}" for name in _NOT_OFFERED.split())
-answer_missing_names(
-    __name__,
-    homes("sporax.mindspore.ops.auto_generate", _INNER)
-    | homes("sporax.mindspore.scipy.ops", "Eigh LU LinearSumAssignment"),
-)
+answer_missing_names(__name__, homes("sporax.mindspore.ops.auto_generate", _INNER))

@@ -1,8 +1,8 @@
-"""Linear algebra, minima of functions and cosine transforms with SciPy's names on Tensors: `mindspore.scipy`."""
+"""Linear algebra and cosine transforms with SciPy's names on Tensors: `mindspore.scipy`."""
 
 from sporax.mindspore._names.missing import answer_missing_names
-from sporax.mindspore.scipy import fft, linalg, optimize
+from sporax.mindspore.scipy import fft, linalg
 
-__all__ = ["fft", "linalg", "optimize"]
+__all__ = ["fft", "linalg"]
 
 answer_missing_names(__name__)

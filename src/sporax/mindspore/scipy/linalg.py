@@ -64,7 +64,7 @@ def _system(name: str, what: str, a: Array, b: Array) -> tuple[Array, Array]:
 
 def solve_triangular(
     a: Tensor, b: Tensor, trans: int | str = 0, lower: bool = False, unit_diagonal: bool = False, overwrite_b: bool = False,
-    debug: Any = None, check_finite: bool = True,
+    debug: object = None, check_finite: bool = True,
 ) -> Any:  # fmt: skip
     """The x of ``a @ x = b`` for triangular matrices (…, m, m) and `b` (…, m) or (…, m, n).
 
@@ -121,7 +121,7 @@ def _cho_solve(c: Array, lower: bool, b: Array, overwrite_b: bool, check_finite:
 @_of_matrices
 def eigh(
     a: Array, b: Operand | None = None, lower: bool = True, eigvals_only: bool = False, overwrite_a: bool = False,
-    overwrite_b: bool = False, turbo: bool = True, eigvals: Any = None, type: int = 1, check_finite: bool = True,
+    overwrite_b: bool = False, turbo: bool = True, eigvals: None = None, type: int = 1, check_finite: bool = True,
 ) -> Any:  # fmt: skip
     """Eigenvalues of a symmetric (complex: Hermitian) matrix, ascending, and eigenvectors in columns.
 
@@ -134,10 +134,10 @@ def eigh(
     """
     for what, value in (("b", b), ("eigvals", eigvals)):
         For("eigh").refuse(value is not None, f"{named(what)} must be None", "a value")
-    return of_one_triangle(_square("eigh", a, allowed=(*_REAL, "complex64", "complex128")), lower, not eigvals_only)
+    return _of_one_triangle(_square("eigh", a, allowed=(*_REAL, "complex64", "complex128")), lower, not eigvals_only)
 
 
-def of_one_triangle(a: Array, lower: bool, vectors: bool) -> Any:
+def _of_one_triangle(a: Array, lower: bool, vectors: bool) -> Any:
     """Eigenvalues (in the dtype of `a`) and vectors of Hermitian matrices; the other triangle has no gradient."""
     triangle = jnp.tril(a) if lower else jnp.triu(a)
     other = jnp.conj(jnp.swapaxes(jnp.tril(triangle, -1) if lower else jnp.triu(triangle, 1), -1, -2))
@@ -145,7 +145,7 @@ def of_one_triangle(a: Array, lower: bool, vectors: bool) -> Any:
     return (values.astype(a.dtype), columns) if vectors else values.astype(a.dtype)
 
 
-def factors(a: Array) -> tuple[Array, Array, Array]:
+def _factors(a: Array) -> tuple[Array, Array, Array]:
     """L (without its ones) and U in one, with which row each row changed places, and P of ``a = P @ L @ U`` (int32)."""
     packed, pivots, order = jax.lax.linalg.lu(a)
     return packed, pivots, jnp.swapaxes(jax.nn.one_hot(order, a.shape[-2], dtype=jnp.int32), -1, -2)
@@ -154,7 +154,7 @@ def factors(a: Array) -> tuple[Array, Array, Array]:
 @_of_matrices
 def lu_factor(a: Array, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
     """L (without its ones) and U of a square matrix in one, and with which row each row changed places, from 0."""
-    return factors(_square("lu_factor", a))[:2]
+    return _factors(_square("lu_factor", a))[:2]
 
 
 @_of_matrices
@@ -162,7 +162,7 @@ def lu(a: Array, permute_l: bool = False, overwrite_a: bool = False, check_finit
     """P (int32), L and U, whose product is the matrix (m, n), m <= n; with `permute_l` their first product and U."""
     if a.ndim != 2 or a.shape[0] > a.shape[1]:
         raise For("lu").error("'a' must be (m, n) with m <= n", f"a Tensor of shape {a.shape}")
-    packed, _, permutation = factors(_floating("lu", "a", a))
+    packed, _, permutation = _factors(_floating("lu", "a", a))
     lower = jnp.tril(packed[:, : a.shape[0]], -1) + jnp.eye(a.shape[0], dtype=packed.dtype)
     return (permutation @ lower, jnp.triu(packed)) if permute_l else (permutation, lower, jnp.triu(packed))
 

@@ -25,6 +25,7 @@ from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, Operand, check, operator
 
 _Values = tuple[Any, ...]
+_Settings = dict[str, Any]
 """New values, in any dtype."""
 
 
@@ -78,7 +79,7 @@ def _update(form: str, states: str, returns: str = "") -> Callable[[Callable[...
     return register
 
 
-def _check_shapes(name: str, states: list[str], arguments: dict[str, Any]) -> Array:
+def _check_shapes(name: str, states: list[str], arguments: _Settings) -> Array:
     """State and Parameter have one shape, and so have the gradient, which is given, or in a sparse form its rows."""
     shape = arguments[states[0]].shape
     gradient = next(label for label in ("grad", "gradient", "delta") if label in arguments)
@@ -93,12 +94,13 @@ def _check_shapes(name: str, states: list[str], arguments: dict[str, Any]) -> Ar
 
 
 def _adam_step(
-    gradient: Any, *arrays: Any, powers: tuple[Any, Any], rate: Any, beta1: Any, beta2: Any, epsilon: Any, nesterov: bool = False
+    gradient: Array, *arrays: Array, powers: tuple[Operand, Operand], rate: Operand, beta1: Operand, beta2: Operand,
+    epsilon: Operand, nesterov: bool = False,
 ) -> _Values:  # fmt: skip
     """New Parameter and moments."""
     rate = rate * jnp.sqrt(1 - jnp.asarray(powers[1])) / (1 - powers[0])
     rests = {"rest1": 1 - beta1, "rest2": 1 - beta2}
-    settings: dict[str, Any] = {"rate": rate, "beta1": beta1, "beta2": beta2, **rests, "eps": epsilon}
+    settings: _Settings = {"rate": rate, "beta1": beta1, "beta2": beta2, **rests, "eps": epsilon}
     return update_rules.adam_of(jnp, gradient, *arrays, **settings, nesterov=nesterov)
 
 
@@ -108,13 +110,7 @@ def _adam(
     epsilon: Operand, gradient: Array, use_locking: bool = False, use_nesterov: bool = False,
 ) -> _Values:  # fmt: skip
     """A step of Adam (Kingma & Ba 2014); `beta1_power` is `beta1` to the power of the number of the step."""
-    settings: dict[str, Any] = {
-        "rate": lr,
-        "beta1": beta1,
-        "beta2": beta2,
-        "epsilon": epsilon,
-        "nesterov": use_nesterov,
-    }
+    settings: _Settings = {"rate": lr, "beta1": beta1, "beta2": beta2, "epsilon": epsilon, "nesterov": use_nesterov}
     return _adam_step(gradient, var, m, v, powers=(beta1_power, beta2_power), **settings)
 
 
@@ -124,13 +120,7 @@ def _adam_no_update(
     epsilon: Operand, gradient: Array, use_locking: bool = False, use_nesterov: bool = False,
 ) -> _Values:  # fmt: skip
     """What a step of Adam adds to a Parameter, which is not changed; the moments are."""
-    settings: dict[str, Any] = {
-        "rate": lr,
-        "beta1": beta1,
-        "beta2": beta2,
-        "epsilon": epsilon,
-        "nesterov": use_nesterov,
-    }
+    settings: _Settings = {"rate": lr, "beta1": beta1, "beta2": beta2, "epsilon": epsilon, "nesterov": use_nesterov}
     step, new_m, new_v = _adam_step(gradient, jnp.zeros_like(m), m, v, powers=(beta1_power, beta2_power), **settings)
     return new_m, new_v, step
 
@@ -163,7 +153,7 @@ def _amsgrad_v2(
     beta2: Operand, epsilon: Operand, grad: Array, use_locking: bool = False,
 ) -> _Values:  # fmt: skip
     """A step of Adam that divides by the largest second moment so far (Reddi et al. 2018)."""
-    settings: dict[str, Any] = {"rate": lr, "beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+    settings: _Settings = {"rate": lr, "beta1": beta1, "beta2": beta2, "epsilon": epsilon}
     return _adam_step(grad, var, m, v, vhat, powers=(beta1_power, beta2_power), **settings)
 
 
@@ -199,7 +189,7 @@ def _proximal_descent(var: Array, alpha: Operand, l1: Operand, l2: Operand, delt
     return (_shrunk(var - alpha * delta, alpha, l1, l2),)
 
 
-def _shrunk(moved: Any, rate: Any, l1: Any, l2: Any) -> Any:
+def _shrunk(moved: Array, rate: Operand, l1: Operand, l2: Operand) -> Array:
     # A penalty that is 0 for good leaves the signs alone, which would only cost.
     has_l1 = not isinstance(l1, float) or l1 > 0
     shrunk = jnp.sign(moved) * jnp.maximum(jnp.abs(moved) - rate * l1, 0) if has_l1 else moved
@@ -212,7 +202,7 @@ def _momentum(
     use_nesterov: bool = False, use_locking: bool = False, gradient_scale: float = 1.0,
 ) -> _Values:  # fmt: skip
     """A step with momentum (Sutskever et al. 2013); the gradient is multiplied by `gradient_scale` first."""
-    settings: dict[str, Any] = {"rate": learning_rate, "momentum": momentum, "nesterov": use_nesterov}
+    settings: _Settings = {"rate": learning_rate, "momentum": momentum, "nesterov": use_nesterov}
     return update_rules.momentum(jnp, gradient * gradient_scale, variable, accumulation, **settings)
 
 
@@ -223,7 +213,7 @@ def _weight_scale_momentum(
 ) -> _Values:  # fmt: skip
     """A step with momentum of ``(gradient + weight_decay * variable) * loss_scale``; the scale is the inverse of the loss's."""
     scaled = (gradient + weight_decay * variable) * loss_scale
-    settings: dict[str, Any] = {"rate": learning_rate, "momentum": momentum}
+    settings: _Settings = {"rate": learning_rate, "momentum": momentum}
     return update_rules.momentum(jnp, scaled, variable, accumulation, **settings)
 
 
@@ -246,12 +236,7 @@ def _sgd(
     if nesterov and dampening:
         raise SporaxValueError(f"For 'SGD', 'nesterov' needs 'dampening' 0, but got {dampening}.")
     gradient = gradient + weight_decay * parameters
-    settings: dict[str, Any] = {
-        "rate": learning_rate,
-        "momentum": momentum,
-        "dampening": dampening,
-        "nesterov": nesterov,
-    }
+    settings: _Settings = {"rate": learning_rate, "momentum": momentum, "dampening": dampening, "nesterov": nesterov}
     return update_rules.sgd(jnp, gradient, parameters, accum, stat, **settings)
 
 
@@ -288,7 +273,7 @@ def _lars(
 
 
 def lars(
-    weight: Array, gradient: Array, norms: tuple[Array, Array], decay: Any, rate: Any, epsilon: float, coefficient: float,
+    weight: Array, gradient: Array, norms: tuple[Array, Array], decay: Operand, rate: Operand, epsilon: float, coefficient: float,
     use_clip: bool,
 ) -> Array:  # fmt: skip
     """The gradient that LARS gives another rule; `norms` are those of weight and gradient, scalars."""
@@ -301,7 +286,9 @@ def lars(
     return (trust * (gradient + decay * weight)).astype(gradient.dtype)
 
 
-def _adagrad_step(var: Any, accum: Any, lr: Any, grad: Any, update_slots: bool, outside: Any, inside: Any) -> Any:
+def _adagrad_step(
+    var: Array, accum: Array, lr: Operand, grad: Array, update_slots: bool, outside: float, inside: float
+) -> _Values:
     """New values; small numbers are added to the root of the sum of squares, or to the sum."""
     squares = accum + jnp.square(grad) if update_slots else accum
     return var - lr * grad / (jnp.sqrt(squares + inside) + outside), squares
@@ -344,7 +331,7 @@ def _adagrad_da(
 
 
 def shrinking_adagrad(
-    xp: ModuleType, gradient: Any, parameter: Any, squares: Any, *, rate: Any, l1: Any, l2: Any
+    xp: ModuleType, gradient: Array, parameter: Array, squares: Array, *, rate: Operand, l1: Operand, l2: Operand
 ) -> _Values:
     """A step of Adagrad, then one towards zero with the penalties `l1` and `l2` (Duchi & Singer 2009)."""
     squares = squares + xp.square(gradient)
@@ -374,7 +361,7 @@ def _ftrl(
     use_locking: bool = False,
 ) -> _Values:  # fmt: skip
     """A step of follow the regularised leader (McMahan et al. 2013)."""
-    settings: dict[str, Any] = {"rate": lr, "power": -lr_power, "l1": l1, "l2": l2}
+    settings: _Settings = {"rate": lr, "power": -lr_power, "l1": l1, "l2": l2}
     return update_rules.ftrl(jnp, grad, var, accum, linear, **settings)
 
 
@@ -407,7 +394,14 @@ def _sparse_adadelta(
 
 
 def rmsprop(
-    xp: ModuleType, gradient: Any, parameter: Any, *state: Any, rate: Any, share: Any, momentum: Any, epsilon: Any
+    xp: ModuleType,
+    gradient: Array,
+    parameter: Array,
+    *state: Array,
+    rate: Operand,
+    share: Operand,
+    momentum: Operand,
+    epsilon: Operand,
 ) -> _Values:
     """RMSProp (Tieleman & Hinton 2012) with momentum; by the variance (Graves 2013), where the state has the mean gradient."""
     *means, squares, moment = state
