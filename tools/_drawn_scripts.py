@@ -183,7 +183,7 @@ DRAWN = {
         constants={"src.config:config_gpu.batch_size": 4},
         copies=1,
         results=["result"],
-        why="refused by both: its `Block` calls `super(Block).__init__()`, which initializes nothing",
+        why="fails in both: its `Block` calls `super(Block).__init__()`, which initializes nothing",
     ),
     "attention_cluster": Program(
         "models",
@@ -222,7 +222,7 @@ DRAWN = {
         "--data_path {data}/made.mindrecord --device_target CPU",
         "--is_distributed 1",
         constants={"src.config:config.vgg_npy": "{data}/vgg16.npy", "src.config:config.epoch_num": 1},
-        why="its own step reduces no gradients; where one process acts for all ranks, this is refused",
+        why="its own step reduces no gradients; one process that acts for all ranks raises an error for it",
     ),
     "llnet": Program(
         "models",
@@ -233,7 +233,7 @@ DRAWN = {
         "--is_distributed True",
         "default_config.yaml",
         {"train_batch_size": 4, "pretrain_epoch_size": 1, "finetrain_epoch_size": 1},
-        why="its own step reduces no gradients; where one process acts for all ranks, this is refused",
+        why="its own step reduces no gradients; one process that acts for all ranks raises an error for it",
     ),
     "deepbsde": Program(
         "models",
@@ -388,7 +388,7 @@ DRAWN = {
         }
         | {"num_expected_pos_stage2": 16, "num_expected_neg_stage2": 64, "num_expected_total_stage2": 64}
         | {"num_parallel_workers": 1, "python_multiprocessing": False, "sgd_step": [1]},
-        why="refused: `PsROIPooling` is not offered",
+        why="`PsROIPooling` is not offered",
     ),
     "lite_hrnet": Program(
         "models",

@@ -20,7 +20,7 @@ from sporax.launch.jobs.supervision import (
     GraceExpired,
     ProcessesEnded,
     RankJoined,
-    RestartPolicy,
+    RestartRule,
     RunPhase,
     SignalProcesses,
     SignalReceived,
@@ -316,7 +316,7 @@ def test_the_exit_code_is_that_of_the_rank_that_failed_first(job: Supervision):
 
 
 def restarting(starts: int = 1, max_restarts: int = 2) -> Supervision:
-    return Supervision({0, 1}, RestartPolicy(max_restarts, 1.0, 1.0), starts)
+    return Supervision({0, 1}, RestartRule(max_restarts, 1.0, 1.0), starts)
 
 
 @pytest.mark.parametrize(("starts", "pause"), [(1, 1.0), (2, 1.0), (3, None)])

@@ -6,7 +6,7 @@ instructions (start or signal these processes, start a clock, finish with this c
     RUNNING --a rank fails, the cluster fails, a signal comes--> STOPPING --every rank has ended--> FINISHED
        '-------------every process has ended well, and no one elsewhere still runs------------------^
 
-Roles differ in their `RestartPolicy`. Ranks fall together: the first failure decides the exit code and is the one that is named,
+Roles differ in their `RestartRule`. Ranks fall together: the first failure decides the exit code and is the one that is named,
 what ranks do after they were told to stop is not held against them, and `Finish` tells whether all start again. Scheduler,
 servers and workers of a job with parameter servers (`Member`) are started again one by one::
 
@@ -51,7 +51,7 @@ class RunPhase(Enum):
     FINISHED = "finished"
 
 
-class RestartPolicy(Struct, frozen=True):
+class RestartRule(Struct, frozen=True):
     """When and how soon processes of a role are started again: ranks all together, others one by one.
 
     Attributes:
@@ -83,7 +83,7 @@ class Member(Struct):
     """A process that is started again alone: its name, its role's policy, its number of starts, and whether it was removed."""
 
     name: str
-    policy: RestartPolicy
+    policy: RestartRule
     starts: int = 1
     is_retired: bool = False
 
@@ -231,7 +231,7 @@ class Supervision(Struct):
     """
 
     running: set[int] = field(default_factory=set)
-    policy: RestartPolicy = RestartPolicy()
+    policy: RestartRule = RestartRule()
     starts: int = 1
     members: dict[int, Member] = field(default_factory=dict)
     is_done: bool = False

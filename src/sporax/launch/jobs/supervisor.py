@@ -175,7 +175,7 @@ class RankSupervisor(Supervisor):
         self, job: NodeJob, listener: socket.socket | None, console: TextIO | None, secrets: JobSecrets
     ) -> None:
         ranks = {plan.local_rank for plan in job.ranks}
-        policy = supervision.RestartPolicy(job.options.max_restarts, _RESTART_SECONDS, _RESTART_SECONDS)
+        policy = supervision.RestartRule(job.options.max_restarts, _RESTART_SECONDS, _RESTART_SECONDS)
         starts = 1 + (job.restart or 0)
         super().__init__(Supervision(ranks, policy, starts, graceful=job.exits_gracefully))
         self._job = job

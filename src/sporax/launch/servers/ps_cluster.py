@@ -30,7 +30,7 @@ from sporax.launch.jobs.supervision import (
     Member,
     MemberAdded,
     ProcessesEnded,
-    RestartPolicy,
+    RestartRule,
     Supervision,
 )
 from sporax.launch.jobs.supervisor import Supervisor
@@ -43,9 +43,9 @@ from sporax.ps.sockets.security import Keys
 
 _ASK_SECONDS = 0.25
 POLICIES = {
-    "scheduler": RestartPolicy(directs=True),
-    "server": RestartPolicy(restart_codes=(REPLACED,), serves=True),
-    "worker": RestartPolicy(),
+    "scheduler": RestartRule(directs=True),
+    "server": RestartRule(restart_codes=(REPLACED,), serves=True),
+    "worker": RestartRule(),
 }
 """Who of a job with parameter servers is started again; a parameter of the job says how often."""
 _RUNNING = ("R", "S", "D", "I", "t")

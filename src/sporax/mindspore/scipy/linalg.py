@@ -121,7 +121,7 @@ def _cho_solve(c: Array, lower: bool, b: Array, overwrite_b: bool, check_finite:
 @_of_matrices
 def eigh(
     a: Array, b: Operand | None = None, lower: bool = True, eigvals_only: bool = False, overwrite_a: bool = False,
-    overwrite_b: bool = False, turbo: bool = True, eigvals: None = None, type: int = 1, check_finite: bool = True,
+    overwrite_b: bool = False, turbo: bool = True, eigvals: Any = None, type: int = 1, check_finite: bool = True,
 ) -> Any:  # fmt: skip
     """Eigenvalues of a symmetric (complex: Hermitian) matrix, ascending, and eigenvectors in columns.
 
