@@ -204,3 +204,18 @@ def test_a_layer_that_is_one_function_takes_its_inputs_by_name_and_says_what_the
     )
     with pytest.raises(SporaxTypeError, match="For 'Threshold', the inputs must fit construct.*but got 0 by position"):
         layer()
+
+
+PLAIN = (
+    "DiGamma IGamma ImageGradients LBeta LGamma LogSigmoid MatDet MatInverse MatrixDiag MatrixDiagPart MatrixSetDiag ReLU SiLU "
+    "SparseToDense Tanhshrink Tril Triu"
+)
+
+
+@pytest.mark.parametrize("name", PLAIN.split())
+def test_layers_without_settings_take_no_argument(name):
+    """They took those of `Cell`, as in ``nn.MatInverse(3)``."""
+    getattr(nn, name)()
+    for arguments in ((3,), (True,), (3, 3)):
+        with pytest.raises(TypeError, match="positional argument"):
+            getattr(nn, name)(*arguments)

@@ -12,7 +12,7 @@ from sporax.mindspore import ops
 from sporax.mindspore._declared import fields_of, setting
 from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.cell import Cell, Layer, applied
+from sporax.mindspore.nn.cell import Cell, Layer, PlainLayer, applied
 
 
 def _layer(
@@ -22,8 +22,8 @@ def _layer(
     # Only classes whose primitive can have a strategy hold one.
     attribute = attribute or primitive.lower()
 
-    def __init__(self: Cell) -> None:  # noqa: N807 - it becomes the class's own
-        Cell.__init__(self)
+    def __init__(self: PlainLayer) -> None:  # noqa: N807 - it becomes the class's own
+        PlainLayer.__init__(self)
         setattr(self, attribute, getattr(ops, primitive)())
 
     def construct(self: Cell, x: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def _layer(
         "__module__": __name__,
         **({"__init__": __init__} if primitive else {}),
     }
-    return type(name, (Cell,), body)
+    return type(name, (PlainLayer,), body)
 
 
 ReLU = _layer("ReLU", ops.relu, "The input where it is positive, zero elsewhere.", "ReLU")

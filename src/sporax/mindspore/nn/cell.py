@@ -544,6 +544,13 @@ class Layer(Declared, Cell):
         Cell.__init__(self)
 
 
+class PlainLayer(Cell):
+    """Base of layers that have no arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
 def applied(function: Callable[..., object], inputs: str, doc: str, settings: str = "") -> Callable[..., Any]:
     """The `construct` of a layer that is one function: of its inputs, then of its settings, by position.
 

@@ -16,7 +16,7 @@ from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.cell import Cell, Layer, applied
+from sporax.mindspore.nn.cell import Cell, Layer, PlainLayer, applied
 from sporax.mindspore.nn.container import CellList
 from sporax.mindspore.nn.convolution import Conv2d
 
@@ -110,7 +110,7 @@ class CentralCrop(Layer):
         return image[(..., *spans)]
 
 
-class ImageGradients(Cell):
+class ImageGradients(PlainLayer):
     """Differences of neighbouring pixels in vertical and horizontal direction; the last row and column are zero."""
 
     def construct(self, images: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from sporax.mindspore._declared import setting
 from sporax.mindspore.common import COOTensor, DType, Parameter, Tensor, dtypes
 from sporax.mindspore.common.initializer import Uniform, initializer
 from sporax.mindspore.nn import _arguments as argument
-from sporax.mindspore.nn.cell import Cell, Layer, applied
+from sporax.mindspore.nn.cell import Cell, Layer, PlainLayer, applied
 from sporax.mindspore.ops._core.operator import PRIMITIVES
 
 
@@ -131,7 +131,7 @@ class ClipByNorm(Layer):
         return x * (limit / ops.maximum(norm, limit))
 
 
-class Tril(Cell):
+class Tril(PlainLayer):
     """The input with zeros above the `k`-th diagonal."""
 
     def construct(self, x: Tensor, k: int = 0) -> Tensor:
@@ -139,7 +139,7 @@ class Tril(Cell):
         return ops.tril(x, k)
 
 
-class Triu(Cell):
+class Triu(PlainLayer):
     """The input with zeros below the `k`-th diagonal."""
 
     def construct(self, x: Tensor, k: int = 0) -> Tensor:
@@ -162,25 +162,25 @@ class Unflatten(Cell):
         return input.reshape((*input.shape[:axis], *self.unflattened_size, *input.shape[axis + 1 :]))
 
 
-class LGamma(Cell):
+class LGamma(PlainLayer):
     """Logarithm of the absolute value of the gamma function."""
 
     construct = applied(ops.lgamma, "x", "`x`: floating.")
 
 
-class DiGamma(Cell):
+class DiGamma(PlainLayer):
     """Derivative of `LGamma`."""
 
     construct = applied(ops.digamma, "x", "`x`: floating.")
 
 
-class IGamma(Cell):
+class IGamma(PlainLayer):
     """Regularised lower incomplete gamma function P(a, x)."""
 
     construct = applied(ops.igamma, "a x", "`a` and `x`: floating, of shapes that broadcast.")
 
 
-class LBeta(Cell):
+class LBeta(PlainLayer):
     """Logarithm of the beta function: lgamma(x) + lgamma(y) - lgamma(x + y)."""
 
     def construct(self, x: Tensor, y: Tensor) -> Tensor:
@@ -188,7 +188,7 @@ class LBeta(Cell):
         return ops.lgamma(x) + ops.lgamma(y) - ops.lgamma(x + y)
 
 
-class MatDet(Cell):
+class MatDet(PlainLayer):
     """Determinant of symmetric positive definite matrices, through their Cholesky factors."""
 
     def construct(self, a: Tensor) -> Tensor:
@@ -198,25 +198,25 @@ class MatDet(Cell):
         return ops.square(ops.reduce_prod(ops.diagonal(factor, 0, -2, -1), -1))
 
 
-class MatInverse(Cell):
+class MatInverse(PlainLayer):
     """Inverse of symmetric positive definite matrices."""
 
     construct = applied(ops.inverse, "a", "`a`: (…, M, M).")
 
 
-class MatrixDiag(Cell):
+class MatrixDiag(PlainLayer):
     """Matrices with the vectors of the last dimension as diagonals."""
 
     construct = applied(ops.diag_embed, "input_x", "`input_x`: (…, N).")
 
 
-class MatrixDiagPart(Cell):
+class MatrixDiagPart(PlainLayer):
     """Main diagonals of matrices."""
 
     construct = applied(lambda x: ops.diagonal(x, 0, -2, -1), "input_x", "`input_x`: (…, M, N).")
 
 
-class MatrixSetDiag(Cell):
+class MatrixSetDiag(PlainLayer):
     """Matrices with other values on their diagonals."""
 
     construct = applied(ops.matrix_set_diag, "input_x diagonal", "`input_x`: (…, M, N); `diagonal`: (…, min(M, N)).")
@@ -342,7 +342,7 @@ def _ints(what: str, value: Any) -> tuple[int, ...]:
     return values
 
 
-class SparseToDense(Cell):
+class SparseToDense(PlainLayer):
     """The dense form of a COOTensor; same as `COOTensor.to_dense`."""
 
     def construct(self, sparse_tensor: COOTensor) -> Tensor:

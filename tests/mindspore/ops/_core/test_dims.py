@@ -27,9 +27,10 @@ def defined():
 
 
 def test_text_names_the_dimensions_of_each_input():
-    assert stated("n h! w! c, b four!") == OperatorDims(Written((("n", "h!", "w!", "c"), ("b", "four!"))))
-    assert stated(None) is UNSTATED
-    assert stated(LAST) == OperatorDims(LAST)
+    assert stated("Conv", "n h! w! c, b four!") == OperatorDims(Written((("n", "h!", "w!", "c"), ("b", "four!"))))
+    assert stated("Sort", None) is UNSTATED
+    assert stated("SmoothL1Loss", None) == OperatorDims(lenient=True)
+    assert stated("Sort", LAST) == OperatorDims(LAST)
 
 
 def test_other_numbers_of_dimensions_are_not_those_that_are_written():

@@ -13,6 +13,7 @@ CASES = {
     "mv": case(ops.mv, np.matmul, M, V),
     "dot": case(ops.dot, np.dot, T, numbers(4, 2)),
     "Tensor.dot": case(lambda x, y: x.dot(y), np.dot, V, W),
+    "Tensor.dot of matrices": case(lambda x, y: x.dot(y), np.dot, numbers(2, 3), numbers(4, 3, 5, seed=1)),
     "vdot": case(mint.vdot, np.vdot, V, W),
     "vecdot": case(ops.vecdot, lambda x, y: (x * y).sum(-1), M, V),
     "inner": case(ops.inner, np.inner, M, N),

@@ -39,7 +39,7 @@ def mv(mat: Array, vec: Array) -> Array:
     return jnp.matmul(mat, vec)
 
 
-@operator(function="dot")
+@operator(function="dot", method="dot")
 def dot(input: Array, other: Array) -> Array:
     """Sum over the last dim of `input` and the second last of `other`: shapes (…, k) and (…, k, m) give (…, …, m)."""
     _pair("dot", input, other)
@@ -47,7 +47,7 @@ def dot(input: Array, other: Array) -> Array:
     return jnp.dot(input, other)
 
 
-@operator(function="", method="dot", mint="dot")
+@operator(function="", mint="dot")
 def _vector_dot(input: Array, other: Array) -> Array:
     """Inner product of two vectors."""
     _pair("dot", input, other)
