@@ -80,7 +80,7 @@ class Trace:
 
     program: ClosedJaxpr | None = None
     parts: dict[Any, Any] = field(default_factory=dict)
-    in_place: set[Any] = field(default_factory=set)
+    in_place: set[object] = field(default_factory=set)
     written: dict[Any, int] = field(default_factory=dict)
     code: Any = GO_ON
     code_array: int | None = None
@@ -219,7 +219,7 @@ def branch(
     return _joined(flag, one, two, scope, begin, where, in_round)
 
 
-def _checked(flag: object, one: Trace, two: Trace, scope: Scope, begin: dict[Any, Any], in_round: bool) -> Any:
+def _checked(flag: jax.Array, one: Trace, two: Trace, scope: Scope, begin: dict[Any, Any], in_round: bool) -> Any:
     """The way that does not raise; the other's error is raised when the program runs."""
     # Both ways raise, so the error does not depend on the test.
     if one.raised is not None and two.raised is not None:
@@ -247,7 +247,7 @@ def _built(value: Value, arrays: Sequence[Any]) -> Any:
     return value.build(arrays[: value.size])
 
 
-def set_values(scope: Scope, begin: dict[Any, Any], values: dict[Any, Any], in_place: set[Any]) -> None:
+def set_values(scope: Scope, begin: dict[Any, Any], values: dict[Any, Any], in_place: set[object]) -> None:
     """Give the scope new values; what was changed in place stays the object it was."""
     after = {**begin, **values}
     for key in in_place:

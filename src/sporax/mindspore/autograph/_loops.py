@@ -219,7 +219,7 @@ def _grown_part(carried: _State, key: Any, after: Part, where: str) -> bool:
         leaves.append(ARRAY)
         arrays.append(array)
     carried.parts[key] = Part(Value(tree, tuple(leaves)), arrays)
-    return grown
+    return bool(grown)
 
 
 def _same_type(one: Any, other: Any) -> bool:

@@ -146,13 +146,12 @@ class _WithoutElse(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         """The statements in place of a loop with `else`; nested functions are rewritten when a tensor is met in them."""
-        loop = isinstance(node, ast.For | ast.While)
         if isinstance(node, SCOPES) and self.count:
             return node
         self.count += 1
         name = f"loop_{self.count}_has_ended"
         self.generic_visit(node)
-        if not loop or not node.orelse:
+        if not isinstance(node, ast.For | ast.While) or not node.orelse:
             return node
         orelse, node.orelse = node.orelse, []
         node.body = [new for statement in node.body for new in _MarkedBreaks(name).all_of(statement)]
@@ -439,7 +438,8 @@ class _Statements:
             test = self._new_name("test")
             question = self._function(test, [], [_placed(ast.Return(self._expression(node.test)), node)], node)
             new = [question, self._function(body, node.body, inner, node)]
-            name, what = "while_", _load(test)
+            what: ast.expr = _load(test)
+            name = "while_"
         else:
             written |= writes(node.target)
             item = f"{PREFIX}item"
@@ -496,8 +496,8 @@ class _Statements:
         # Every attribute must have an owner that can be found again.
         attributes = sorted(write for write in attribute_writes(nodes) if write[0] in self._locals | {self._first})
         return [
-            ast.Constant(tuple(names)),
-            ast.Constant(tuple(name for name in names if name in needed)),
+            _texts(names),
+            _texts(name for name in names if name in needed),
             ast.Tuple(
                 [ast.Tuple([_thunk(_load(name)), ast.Constant(attr)], ast.Load()) for name, attr in attributes],
                 ast.Load(),
@@ -555,6 +555,10 @@ def _call(name: str, *args: Any) -> ast.Call:
 def _placed(node: ast.stmt, at: ast.stmt | None) -> ast.stmt:
     """`node` with the line of `at`, where it and what is new below it have none."""
     return node if at is None else _at(node, at)
+
+
+def _texts(texts: Iterable[str]) -> ast.Tuple:
+    return ast.Tuple([ast.Constant(text) for text in texts], ast.Load())
 
 
 def _at(node: Any, at: Any) -> Any:

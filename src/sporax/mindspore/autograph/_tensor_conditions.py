@@ -105,13 +105,11 @@ class CommonPart:
         error: what is raised, in words.
     """
 
-    def __init__(self, kind: type, known: object, error: str) -> None:
+    def __init__(self, kind: type, known: Any, error: str) -> None:
         self.kind, self.known, self.error = kind, known, error
 
-    @property
-    def __class__(self) -> type:
-        # So that `isinstance(items, list)` is as true as it is of both.
-        return self.kind
+    # So that `isinstance(items, list)` is as true as it is of both.
+    __class__: Any = property(lambda self: self.kind)
 
     def tree_flatten(self) -> tuple[list[object], tuple[object, ...]]:
         """The elements, and the rest."""
@@ -119,7 +117,7 @@ class CommonPart:
         return [*items.values()], (self.kind, (*items,), self.error)
 
     @classmethod
-    def tree_unflatten(cls, rest: tuple[object, ...], items: Iterable[object]) -> CommonPart:
+    def tree_unflatten(cls, rest: tuple[Any, ...], items: Iterable[object]) -> CommonPart:
         """From the elements and the rest."""
         kind, keys, error = rest
         return cls(kind, dict(zip(keys, items, strict=True)) if kind is dict else [*items], error)
@@ -145,8 +143,8 @@ class CommonPart:
         return (self.kind is dict and self._has(key)) or self._refuse()
 
     def __getattr__(self, name: str) -> Any:
-        methods = {dict: ("get", "update"), list: ("append", "extend", "insert")}.get(self.kind, ())
-        if name in methods:
+        methods: dict[type, tuple[str, ...]] = {dict: ("get", "update"), list: ("append", "extend", "insert")}
+        if name in methods.get(self.kind, ()):
             return getattr(self, f"_{name}")
         raise AttributeError(name) if name.startswith("__") else SporaxTypeError(self.error)
 
@@ -213,7 +211,8 @@ def common_part(where: str, what: str, one: Any, two: Any) -> Any:
     """
     kind, other = (value.kind if type(value) is CommonPart else type(value) for value in (one, two))
     if {kind, other} != {dict} and not {kind, other} <= {list, tuple}:
-        if jax.tree.structure(one) != jax.tree.structure(two):
+        trees: list[Any] = [jax.tree.structure(value) for value in (one, two)]
+        if trees[0] != trees[1]:
             raise UnlikeError
         return jax.tree.map(Pair, one, two)
     first, second = by_key(one), by_key(two)

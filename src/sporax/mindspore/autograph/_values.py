@@ -84,7 +84,9 @@ class Scope:
     ) -> None:
         cells = cells_of(functions)
         # What it, or a function that it calls, may change in place.
-        self.found: set[Any] = {name for name, cell in cells.items() if type(read(cell)) in _CHANGING} - {*names}
+        self.found: set[object] = {
+            name for name, cell in cells.items() if type(read(cell)) in _CHANGING and name not in names
+        }
         self.cells = {name: cell for name, cell in cells.items() if name in names or name in self.found}
         found = {(f"{type(cell).__name__}.{name}", id(cell)): (cell, name) for cell, name in frames.containers()}
         self.owners: dict[Any, tuple[Any, str]] = {}

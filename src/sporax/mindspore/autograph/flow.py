@@ -10,7 +10,7 @@ import builtins
 import copy
 import operator
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -460,10 +460,12 @@ def text(*parts: Any) -> Any:
     return "".join(part if isinstance(part, str) else _formatted(*part) for part in parts)
 
 
+_CONVERSIONS: dict[int, Callable[[object], str]] = {115: str, 114: repr, 97: ascii}
+"""By the codes of !s, !r and !a in Python's syntax tree."""
+
+
 def _formatted(value: Any, conversion: int, spec: Any) -> str:
-    # 115, 114 and 97 are the codes of !s, !r and !a in Python's syntax tree.
-    value = {115: str, 114: repr, 97: ascii}.get(conversion, lambda unchanged: unchanged)(value)
-    return format(value, spec)
+    return format(_CONVERSIONS[conversion](value) if conversion in _CONVERSIONS else value, spec)
 
 
 def print_(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -514,7 +516,7 @@ def _filled(value: Any, values: tuple[Any, ...]) -> Any:
     return type(value)(_filled(item, values) for item in value) if isinstance(value, list | tuple) else value
 
 
-__all__: Iterable[str] = """
+__all__: Sequence[str] = """
     BREAK CONTINUE after and_ assert_ choose for_ if_ if_jump in_ item joined largest not_ not_in number or_ print_ raised range_
     returned round_after text truth unpacked while_
 """.split()
