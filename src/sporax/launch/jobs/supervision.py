@@ -7,7 +7,7 @@ instructions (start or signal these processes, start a clock, finish with this c
        '-------------every process has ended well, and no one elsewhere still runs------------------^
 
 Roles differ in their `RestartRule`. Ranks fall together: the first failure decides the exit code and is the one that is named,
-what ranks do after they were told to stop is not held against them, and `Finish` tells whether all start again. Scheduler,
+what ranks do after their signal to stop does not count, and `Finish` tells whether all start again. Scheduler,
 servers and workers of a job with parameter servers (`Member`) are started again one by one::
 
     waiting --the pause is over--> running --it is done, the job is, or it was removed--> ended
@@ -138,7 +138,7 @@ class ClusterEnded(Struct, frozen=True):
 
 
 class SignalReceived(Struct, frozen=True):
-    """Event: the launcher was told to stop."""
+    """Event: the launcher is to stop."""
 
     signum: int
 
@@ -364,7 +364,7 @@ class Supervision(Struct):
     def _causes_among(self, failed: Mapping[int, int]) -> tuple[Mapping[int, int], list[Instruction]]:
         """The ranks that are to blame, of those that failed, and what else there is to say."""
         word, killed = self.verdict, killed_of(failed) if self.formed else {}
-        # The scheduler may have heard of a rank's exception before the end of the one that was killed.
+        # The scheduler may have received a rank's exception before the end of the one that was killed.
         if word is None or (killed and not word.is_accused and word.cause != ELSEWHERE):
             return killed or failed, []
         if not self.formed or word.is_accused or word.cause is None or word.cause not in failed:
@@ -402,7 +402,7 @@ class Supervision(Struct):
         if self.members:
             return [Tell(word.failure), *self._stop(word.exit_code or FAILED)]
         self.verdict = word
-        # A member is the cause only of what has been formed; launchers without the scheduler hear of it only so.
+        # A member is the cause only of what has been formed; launchers without the scheduler receive it only so.
         self.is_remote = self.is_remote or (word.cause is not None and not self.formed)
         self.formed = self.formed or word.cause is not None
         if was_open and not self.is_open:
@@ -419,7 +419,7 @@ class Supervision(Struct):
         if self.phase is RunPhase.RUNNING and self.doubtful:
             return self._believe()
         if self.phase is RunPhase.RUNNING and self.graceful and signum == signal.SIGTERM and self.running:
-            # The others must not hear of a failure: ranks still exchange data to agree on the step that they save.
+            # The others must not receive a failure: ranks still exchange data to agree on the step that they save.
             self.phase, self.exit_code, self.gathering = RunPhase.STOPPING, exit_code_of(-signum), False
             self.leaving = True
             asked = SignalProcesses(self._still_running(), signum)
@@ -460,7 +460,7 @@ class Supervision(Struct):
         if self.running and not (self.members and all(self.members[number].policy.serves for number in self.running)):
             return []
         if self.running:
-            # Those of other machines hear of it, as their scheduler has been told.
+            # Those of other machines receive it through their scheduler.
             is_farewell = not self.is_parting and any(member.policy.directs for member in self.members.values())
             self.is_parting |= is_farewell
             return [StartGrace(PARTING_SECONDS)] if is_farewell else []

@@ -37,8 +37,8 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Supervisor:
-    """Carries out what a `Supervision` decides of processes of this machine; how they start, what happens to them, and who hears
-    of a failure and how, is its subclasses'. A context manager at whose end no process is left running.
+    """Carries out what a `Supervision` decides of processes of this machine; how they start, what happens to them, and who
+    receives a failure and how, is its subclasses'. A context manager at whose end no process is left running.
     """
 
     _turn_seconds = 0.02
@@ -50,7 +50,7 @@ class Supervisor:
         self.processes: dict[int, BoundProcess] = {}
         """Those that were started, by number."""
         self.failure = ""
-        """The first thing that the user was told of the end; other launchers hear it as the reason."""
+        """The first line that the user has read of the end; other launchers receive it as the reason."""
         self.exit_code: int | None = None
         """None while the job runs."""
         self.pause: float | None = None
@@ -280,9 +280,9 @@ class RankSupervisor(Supervisor):
                 # Children of a failed rank would go on using its cores and ports.
                 self.processes[local_rank].signal_group(signal.SIGKILL)
         has_failed = any(status > 0 for status in ended.values())
-        # First: a rank that ends because of another has told the scheduler of which.
+        # First: a rank that ends because of another has reported to the scheduler which.
         events = list(self._link.events(is_expected=has_failed))
-        # Where another node was told to stop, the job is not started again.
+        # Where another node is to stop, the job is not started again.
         self._state.is_stopped_by_signal |= self._link.is_final()
         yield from events
         self._number()
