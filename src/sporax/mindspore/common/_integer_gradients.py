@@ -70,35 +70,35 @@ class _Slopes(threading.local):
     of: dict[ByIdentity, Array] | None = None
 
 
-_slopes = _Slopes()
+SLOPES = _Slopes()
 
 
 @contextmanager
 def preserved() -> Iterator[None]:
     """Context in which slopes are kept; those noted in it are forgotten at its end."""
-    before = _slopes.of
+    before = SLOPES.of
     # A copy: slopes of an outer derivative are valid inside, but not the other way round.
-    _slopes.of = {} if before is None else dict(before)
+    SLOPES.of = {} if before is None else dict(before)
     try:
         yield
     finally:
-        _slopes.of = before
+        SLOPES.of = before
 
 
 def note(array: Array, slope: Array) -> None:
     """Give `array` a slope."""
-    if _slopes.of is not None:
-        _slopes.of[ByIdentity(array)] = slope
+    if SLOPES.of is not None:
+        SLOPES.of[ByIdentity(array)] = slope
 
 
 def find(array: Array) -> Array | None:
     """The slope of an array, or None."""
-    return None if _slopes.of is None else _slopes.of.get(ByIdentity(array))
+    return None if SLOPES.of is None else SLOPES.of.get(ByIdentity(array))
 
 
 def follow(arrays: Sequence[Array], successors: Sequence[Array]) -> None:
     """Give arrays that stand for others (behind a mark) the slopes of these."""
-    if _slopes.of:
+    if SLOPES.of:
         for array, successor in zip(arrays, successors, strict=True):
             slope = find(array)
             if slope is not None:
@@ -122,7 +122,7 @@ def as_integers(gradient: Array, dtype: Any) -> Array:
 def run(function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
     """``function(*arrays)``, and the slopes of its results."""
     # The usual case costs one comparison.
-    if not _slopes.of:
+    if not SLOPES.of:
         return function(*arrays)
     leaves = jax.tree.leaves(tuple(arrays))
     slopes = [find(leaf) for leaf in leaves]
@@ -144,7 +144,7 @@ def run(function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
 
 def chosen(flag: Array, first: Callable[[], object], second: Callable[[], object]) -> Any:
     """`jax.lax.cond` of functions without operands, and the slopes of its results."""
-    if not _slopes.of:
+    if not SLOPES.of:
         return jax.lax.cond(flag, first, second)
     ways = [jax.make_jaxpr(way, return_shape=True)() for way in (second, first)]
     structures = [jax.tree.structure(shapes) for _, shapes in ways]
@@ -159,7 +159,7 @@ def chosen(flag: Array, first: Callable[[], object], second: Callable[[], object
 
 def loop(run: Callable[..., list[Array]], test: ClosedJaxpr, body: ClosedJaxpr, start: list[Array]) -> list[Array]:
     """``run(test, body, start)``, which repeats the program `body` while `test` is true, and the slopes of the last state."""
-    if not _slopes.of or all(find(array) is None for array in (*body.consts, *start)):
+    if not SLOPES.of or all(find(array) is None for array in (*body.consts, *start)):
         return run(test, body, start)
     size, integers = len(start), [place for place, array in enumerate(start) if _is_integer(array)]
 

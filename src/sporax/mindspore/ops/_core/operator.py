@@ -47,6 +47,7 @@ from sporax.base.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.base.lazy_members import LazyMembers
 from sporax.ir.operator_dims import UNSTATED, OperatorDims
 from sporax.mindspore.common import _integer_gradients, gradient_hooks
+from sporax.mindspore.common._integer_gradients import SLOPES
 from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.mindspore.ops._core.dims import Stated, stated
 from sporax.mindspore.ops._core.marking import between_marks
@@ -197,7 +198,8 @@ class Operator(Generic[Result]):
             constants: parts of the key.
             primitive: the class form, whose marks a plan reads.
         """
-        args, kwargs = self.with_known_ints(args, kwargs)
+        if self._numbers:
+            args, kwargs = self.with_known_ints(args, kwargs)
         # Eager calls outside of any frame, the most frequent case, skip all that follows.
         if frames.current_frame() is None:
             result = self.run_unmarked(args, kwargs, constants)
@@ -270,7 +272,7 @@ class Operator(Generic[Result]):
             # The key is all that the compiled program depends on besides shapes and dtypes.
             full_key = (*key, *constants)
             compiled = self._compiled.get(full_key) or self._specialise(len(args), full_key)
-            result = _integer_gradients.run(compiled, arrays)
+            result = _integer_gradients.run(compiled, arrays) if SLOPES.of else compiled(*arrays)
         except SporaxError as error:
             # The traceback through JAX says nothing to users; the message has all.
             raise error.with_traceback(None) from None
