@@ -37,11 +37,11 @@ class DrivenCluster(LocalCluster):
 
     def status(self) -> StatusReply | None:
         """State of the job."""
-        return self._requester.ask(GetStatus(), StatusReply, 1.0)
+        return self._requester.request(GetStatus(), StatusReply, 1.0)
 
     def scale(self, workers: int = -1, servers: int = -1) -> None:
         """Change the numbers of processes."""
-        self._follow(self._requester.ask(Scale(workers, servers), Wanted, 2.0))
+        self._follow(self._requester.request(Scale(workers, servers), Wanted, 2.0))
 
 
 @dataclass(slots=True)

@@ -2,11 +2,11 @@
 
 Problem: half of what a small job costs are imports, and every rank imports the same. Method: a *nursery* is a process that has
 imported JAX and Sporax's engine, has no thread and has started no device. It forks for every command; a launcher that is such a fork
-has a nursery of its own for its ranks. The process between nursery and fork ends at once, and the one that asked is the next above it
+has a nursery of its own for its ranks. The process between nursery and fork ends at once, and the requester is the next above it
 that adopts orphans (`PR_SET_CHILD_SUBREAPER` of Linux): it waits for the fork, signals it and has its CPU seconds among its own, as
 of any process that it starts. A fork has its own environment, folder, files, signals, command line and random numbers.
 
-`ForkedCommand` forks for `python -m MODULE …` of this interpreter. Whatever else it is asked for starts as always. As a program this
+`ForkedCommand` forks for `python -m MODULE …` of this interpreter. Whatever else it starts, starts as always. As a program this
 file is a nursery.
 """
 
@@ -51,7 +51,7 @@ class Nursery(NamedTuple):
     """A process that forks for this one.
 
     Attributes:
-        connection: where it is asked.
+        connection: where requests come in.
         owner: the process that adopts its forks.
         process: the nursery, where it was started and not forked.
     """
@@ -152,7 +152,7 @@ def _fork() -> int:
 
 
 def _awaited(connection: socket.socket) -> dict[str, Any] | None:
-    """Fork for every request. Returns the request in the fork, and None where no one can ask any more."""
+    """Fork for every request. Returns the request in the fork, and None where no request can come any more."""
     while True:
         message, files, _, _ = socket.recv_fds(connection, _MOST_BYTES, _MOST_FILES)
         if not message:
@@ -198,7 +198,7 @@ def _become(request: Mapping[str, Any], files: Sequence[int]) -> None:
 
 
 def _divide(environ: Mapping[str, str]) -> socket.socket | None:
-    """Become a launcher and its nursery: returns where the nursery is asked in the nursery, and None in the launcher."""
+    """Become a launcher and its nursery: returns where requests come in in the nursery, and None in the launcher."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     launcher = os.getpid()
     if _fork() == 0:

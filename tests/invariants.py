@@ -15,7 +15,7 @@ def check_cluster(cluster: Cluster) -> None:
     assert len(workers) <= cluster.size
     assert len(cluster.members) - len(workers) <= cluster.server_num
     assert not cluster.watchers.keys() & cluster.members.keys()
-    assert cluster.asked.keys() == cluster.watchers.keys()
+    assert cluster.requested.keys() == cluster.watchers.keys()
     assert bool(cluster.failure) == (cluster.phase is ClusterPhase.FAILED)
     assert cluster.ranks.keys() <= cluster.members.keys()
     assert (cluster.phase is ClusterPhase.GATHERING) <= (not cluster.ranks)

@@ -1,4 +1,4 @@
-"""The board that ranks of one machine share, and how idle processes are told from working ones."""
+"""The board that ranks of one machine share, and how idle processes are distinguished from working ones."""
 
 import os
 import signal
@@ -90,7 +90,7 @@ def test_exchanges_are_counted(boards):
     assert first.stopped() == []
 
 
-def test_a_rank_that_left_too_early_is_told_from_one_that_is_behind(boards):
+def test_a_rank_that_left_too_early_is_distinguished_from_one_that_is_behind(boards):
     first, second = boards
     first.begin((0, 1))
     assert first.left_behind() == []

@@ -24,7 +24,7 @@ def test_plain_python_is_one_rank():
     assert read({}).is_joined
 
 
-def test_a_launched_rank_knows_its_number_and_asks_the_scheduler_for_the_coordinator():
+def test_a_launched_rank_knows_its_number_and_queries_the_scheduler_for_the_coordinator():
     place = read(CLUSTER | {"RANK_ID": "2", "LOCAL_RANK": "0", "LOCAL_RANK_SIZE": "2", "MS_TOPO_TIMEOUT": "600"})
     assert (place.role, place.rank, place.size, place.local_rank, place.local_size) == (ProcessRole.WORKER, 2, 4, 0, 2)
     assert place.scheduler_address == ("10.0.0.1", 8118)

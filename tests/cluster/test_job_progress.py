@@ -1,4 +1,4 @@
-"""Rank 0 says how far it is to who asks."""
+"""Rank 0 says how far it is on request."""
 
 import json
 import urllib.request
@@ -14,7 +14,7 @@ SCHEDULER = (("MS_SCHED_HOST", "127.0.0.1"), ("MS_SCHED_PORT", "2222"))
 
 @pytest.fixture
 def process(monkeypatch):
-    """This process, as if nothing had asked for its progress yet."""
+    """This process, as if nothing had requested its progress yet."""
     fresh = job_progress._OfProcess()
     monkeypatch.setattr(job_progress, "_PROCESS", fresh)
     yield fresh
@@ -29,20 +29,20 @@ def rank_0(process, monkeypatch):
     return server
 
 
-def asked(server):
+def progress_of(server):
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{job_progress.PATH}") as answer:
         return json.load(answer)
 
 
 def test_the_last_report_is_served(rank_0):
-    assert asked(rank_0) == {"step": 0}
+    assert progress_of(rank_0) == {"step": 0}
     sporax.report_progress(40, loss=0.25, samples_per_second=812.3456, epoch=2)
-    assert asked(rank_0) == {"step": 40, "epoch": 2, "loss": "0.25", "samplesPerSecond": "812.346"}
+    assert progress_of(rank_0) == {"step": 40, "epoch": 2, "loss": "0.25", "samplesPerSecond": "812.346"}
     sporax.report_progress(41, loss=float("nan"))
-    assert asked(rank_0) == {"step": 41, "loss": "nan"}
+    assert progress_of(rank_0) == {"step": 41, "loss": "nan"}
 
 
-def test_nothing_is_served_where_no_port_is_asked_for_or_by_another_rank(process, monkeypatch):
+def test_nothing_is_served_where_no_port_is_requested_or_by_another_rank(process, monkeypatch):
     monkeypatch.delenv("SPORAX_PROGRESS_PORT", raising=False)
     assert job_progress._open() is None
     monkeypatch.setenv("SPORAX_PROGRESS_PORT", "1")

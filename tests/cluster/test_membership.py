@@ -72,7 +72,7 @@ def test_members_learn_their_place(wait_until):
         wait_until(lambda: cluster.phase is ClusterPhase.DONE)
 
 
-def test_a_member_that_vanishes_is_told_to_the_others(wait_until):
+def test_a_member_that_vanishes_is_reported_to_the_others(wait_until):
     with scheduler(2) as (port, cluster):
         members = join_all(place(port, 2, "a", 0), place(port, 2, "b", 1))
         lost: list[str] = []
@@ -96,7 +96,7 @@ def test_a_member_that_leaves_is_not_lost(wait_until):
         assert lost == []
 
 
-def test_members_that_wait_in_vain_are_told_who_is_missing():
+def test_members_that_wait_in_vain_learn_who_is_missing():
     with scheduler(3, timeout_seconds=0.2) as (port, _):
         places = [place(port, 3, "a", 0, 0.2), place(port, 3, "b", 2, 0.2)]
         with ThreadPoolExecutor(2) as pool:

@@ -59,7 +59,7 @@ def test_own_address():
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system has no such option")
-def test_a_silent_connection_breaks_in_the_time_that_is_told():
+def test_a_silent_connection_breaks_in_the_time_that_is_reported():
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as stream:
         ports.notice_silence(stream)
         options = {

@@ -19,7 +19,7 @@ def member(
 
 
 def gathered(*members: Register, server_num: int = 0) -> tuple[Cluster, dict[str, Welcomed]]:
-    """A cluster that all of `members` have joined, and what each was told."""
+    """A cluster that all of `members` have joined, and what each was sent."""
     cluster = Cluster(len(members) - server_num, server_num, 60)
     for connection, newcomer in enumerate(members):
         said = cluster.handle(connection, newcomer)
@@ -67,23 +67,23 @@ def test_those_without_a_number_fill_the_gaps():
 
 
 def test_local_ranks_count_along_each_host():
-    _, told = gathered(
+    _, notified = gathered(
         member("a", 3, size=4, host="x"),
         member("b", 1, size=4, host="x"),
         member("c", 0, size=4, host="y"),
         member("d", 2, size=4, host="y"),
     )
-    assert {name: (w.local_rank, w.local_size) for name, w in told.items()} == {
+    assert {name: (w.local_rank, w.local_size) for name, w in notified.items()} == {
         "a": (1, 2), "b": (0, 2), "c": (0, 2), "d": (1, 2),
     }  # fmt: skip
-    assert told["a"].coordinator == "y:1000"
+    assert notified["a"].coordinator == "y:1000"
 
 
 def test_servers_are_numbered_apart():
-    _, told = gathered(
+    _, notified = gathered(
         member("w0", size=2), member("s0", size=2, role=ProcessRole.SERVER), member("w1", size=2), server_num=1
     )
-    assert {name: welcome.rank for name, welcome in told.items()} == {"w0": 0, "w1": 1, "s0": 0}
+    assert {name: welcome.rank for name, welcome in notified.items()} == {"w0": 0, "w1": 1, "s0": 0}
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_servers_are_numbered_apart():
         (member("b", role=ProcessRole.SERVER), "already has all of its 0 members with the role MS_PSERVER"),
     ],
 )
-def test_who_does_not_fit_is_told_why_and_the_others_go_on_waiting(newcomer: Register, reason: str):
+def test_who_does_not_fit_is_sent_the_reason_and_the_others_go_on_waiting(newcomer: Register, reason: str):
     cluster = Cluster(3, 0, 60)
     cluster.handle(0, member("a", 0))
-    ((told, refusal),) = cluster.handle(1, newcomer)
-    assert told == 1
+    ((notified, refusal),) = cluster.handle(1, newcomer)
+    assert notified == 1
     assert isinstance(refusal, Refused)
     assert reason in refusal.reason
     assert cluster.phase is ClusterPhase.GATHERING
@@ -168,20 +168,20 @@ def test_a_launchers_failure_ends_the_job_even_before_its_ranks_joined():
     ]
 
 
-def test_a_launcher_that_comes_too_late_hears_how_it_ended():
+def test_a_launcher_that_comes_too_late_is_notified_how_it_ended():
     cluster = Cluster(2, 0, 60)
     cluster.time_up()
     (said,) = cluster.handle(9, Watch("node1"))
     assert said == (9, Ended(False, cluster.failure))
 
 
-def test_a_launcher_hears_the_ranks_of_its_processes_once_all_are_there():
+def test_a_launcher_receives_the_ranks_of_its_processes_once_all_are_there():
     cluster = Cluster(2, 0, 60)
     assert cluster.handle(9, Watch("node1", ("b",))) == []
     cluster.handle(0, member("b", size=2))
     said = cluster.handle(1, member("a", size=2))
     assert said[2:] == [(9, Numbered((1,)))]
-    # One that asks later is told at once; one that asks for none, or for a stranger, is told nothing.
+    # One that requests them later is answered at once; one that requests none, or those of a stranger, gets nothing.
     assert cluster.handle(8, Watch("node1", ("b", "a"))) == [(8, Numbered((1, 0)))]
     assert cluster.handle(7, Watch("node1")) == cluster.handle(6, Watch("node1", ("c",))) == []
     check_cluster(cluster)
@@ -195,10 +195,10 @@ def test_a_stranger_who_hangs_up_is_no_loss():
 
 @given(st.integers(0, 2**32 - 1))
 def test_no_sequence_of_events_breaks_the_cluster(seed: int):
-    """Whatever comes in whatever order: the invariants hold, nobody hears of the end twice, ranks stay distinct."""
+    """Whatever comes in whatever order: the invariants hold, nobody is notified of the end twice, ranks stay distinct."""
     dice = random.Random(seed)
     cluster = Cluster(3, 1, 60)
-    heard: set[int] = set()
+    received: set[int] = set()
     for connection in range(25):
         connections = [*cluster.members, *cluster.watchers, 99]
         newcomer = member(
@@ -215,10 +215,10 @@ def test_no_sequence_of_events_breaks_the_cluster(seed: int):
             said = cluster.handle(connection, Watch("n"))
         else:
             said = cluster.lost(leaver, "is gone") if what == 3 else cluster.handle(leaver, Leave(None))
-        for told, message in said:
+        for notified, message in said:
             if isinstance(message, Ended):
-                assert told not in heard
-                heard.add(told)
+                assert notified not in received
+                received.add(notified)
         check_cluster(cluster)
 
 
@@ -246,13 +246,13 @@ def failed_with_launchers(failure: str, *, is_own_word: bool) -> Cluster:
         ("ended by sys.exit", True, "rank 2 (worker 'c') on y ended by sys.exit (ended with exit code 3)"),
     ],
 )
-def test_launchers_hear_from_the_ranks_launcher_how_it_ended(failure: str, is_own_word: bool, said: str):
+def test_launchers_learn_from_the_ranks_launcher_how_it_ended(failure: str, is_own_word: bool, said: str):
     cluster = failed_with_launchers(failure, is_own_word=is_own_word)
     assert cluster.is_open
-    told = cluster.handle(8, Leave("ended its ranks", 2, "ended with exit code 3", exit_code=3))
-    assert told == [(7, Ended(False, said, "c", exit_code=3, is_own_word=is_own_word))]
+    notified = cluster.handle(8, Leave("ended its ranks", 2, "ended with exit code 3", exit_code=3))
+    assert notified == [(7, Ended(False, said, "c", exit_code=3, is_own_word=is_own_word))]
     check_cluster(cluster)
-    # One that comes now hears the same; and there is only one such word.
+    # One that comes now receives the same; and there is only one such word.
     assert cluster.handle(9, Watch("z")) == [(9, Ended(False, said, "c", exit_code=3, is_own_word=is_own_word))]
     assert cluster.handle(7, Leave("ended its ranks", 2, "ended with exit code 4", exit_code=4)) == []
 
@@ -270,18 +270,18 @@ def test_the_launcher_of_a_machine_that_does_not_answer_is_not_waited_for():
 
 
 @pytest.mark.parametrize("failure", ["ended without saying goodbye", UNANSWERED])
-def test_a_launcher_that_was_told_to_stop_ends_the_job_for_good_also_behind_the_loss_of_its_rank(failure: str):
+def test_a_launcher_that_was_stopped_ends_the_job_for_good_also_behind_the_loss_of_its_rank(failure: str):
     cluster = failed_with_launchers(failure, is_own_word=False)
     said = "the launcher on y ended its ranks: got SIGTERM"
     stopped = Leave("ended its ranks: got SIGTERM", final=True)
     assert cluster.handle(8, stopped) == [(7, Ended(False, said, "c", final=True))]
     assert (cluster.is_final, cluster.is_open, cluster.failure) == (True, False, said)
-    # One that was told so, too, has nothing to add; nor has one that ends because of it.
+    # One that was stopped, too, has nothing to add; nor has one that ends because of it.
     assert cluster.handle(7, Leave("ended its ranks: got SIGINT", final=True)) == []
     assert cluster.failure == said
 
 
-def test_a_launcher_that_is_told_to_stop_after_the_end_of_a_job_that_went_well_says_nothing():
+def test_a_launcher_that_is_stopped_after_the_end_of_a_job_that_went_well_says_nothing():
     done = Cluster(1, 0, 60.0)
     assert done.close() == []
     assert done.fail("the launcher on x ended its ranks: got SIGTERM", Leave("", final=True)) == []
@@ -291,7 +291,7 @@ def test_a_launcher_that_is_told_to_stop_after_the_end_of_a_job_that_went_well_s
 def test_a_launcher_that_speaks_before_its_rank_is_missed_names_the_rank():
     cluster, _ = gathered(member("a", 0, host="x"), member("b", 1, host="x"), member("c", 2, host="y"))
     cluster.handle(8, Watch("y"))
-    told = cluster.handle(8, Leave("ended its ranks", 2, "ended with exit code 3", exit_code=3))
+    notified = cluster.handle(8, Leave("ended its ranks", 2, "ended with exit code 3", exit_code=3))
     reason = "rank 2 (worker 'c') on y ended with exit code 3: the launcher on y ended its ranks"
-    assert told == [(connection, Ended(False, reason, "c")) for connection in range(3)]
+    assert notified == [(connection, Ended(False, reason, "c")) for connection in range(3)]
     assert cluster.exit_code == 3

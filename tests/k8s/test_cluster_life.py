@@ -171,7 +171,7 @@ def test_fifty_jobs_at_once_are_created_once_each_and_cheaply(site, record_prope
     writes = [entry for entry in entries if entry["verb"] in ("create", "patch", "delete", "update")]
     repeated = [entry for entry in writes if entry["verb"] == "create" and entry["responseStatus"]["code"] == 409]
     record_property("calls_per_job", len(entries) / 50)
-    if site.is_disturbed:  # what was lost is asked for again, and what was only not answered is there
+    if site.is_disturbed:  # what was lost is requested again, and what was only not answered is there
         return
     assert repeated == []
     assert len(writes) <= 50 * 12

@@ -65,7 +65,7 @@ def granted(rules: list[dict[str, Any]]) -> set[Right]:
 
 
 def calls(site: Site) -> list[tuple[Right, int, bool]]:
-    """What the operator asked for so far, but while an API server started: rights, status codes, whether rights were missing."""
+    """What the operator requested so far, but while an API server started: rights, status codes, whether rights were missing."""
     actual = []
     for line in (site.plane.folder / "audit.log").read_text().splitlines():
         entry = json.loads(line)
@@ -103,7 +103,7 @@ def test_every_right_is_used_and_none_is_missing(site, tmp_path):
 
 
 def gang_job(site: Site, name: str, group: str) -> None:
-    """A gang of a scheduler whose CRD is there while it runs. The operator asks for it once a minute: start it again."""
+    """A gang of a scheduler whose CRD is there while it runs. The operator queries it once a minute: start it again."""
     definition = pod_group_definition(group, GROUPS[group])
     site.plane.kubectl("apply", "-f", "-", text=json.dumps(definition))
     site.plane.kubectl("wait", "--for=condition=established", f"crd/podgroups.{group}")

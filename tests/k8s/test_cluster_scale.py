@@ -2,7 +2,7 @@
 
 Run by `make test-cluster`, as `test_cluster`. No process is started: the kubelet says that pods run, so that only the operator
 and the API server work. At each size some jobs more are submitted one after the other, and some pods change; the figures of
-the operator itself tell how long its looks took.
+the operator itself say how long its looks took.
 """
 
 from __future__ import annotations

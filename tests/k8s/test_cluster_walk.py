@@ -30,22 +30,22 @@ def test_the_lines_of_the_page_lead_to_a_finished_job(site, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     tools = f"{assets()}:{Path(sys.executable).parent}"
     environment = os.environ | {"KUBECONFIG": str(site.plane.kubeconfig()), "PATH": f"{tools}:{os.environ['PATH']}"}
-    heard = {}
+    answers = {}
     for line in lines():
         command = line.replace("kubectl apply", f"kubectl {OLD_KUBECTL}")
         done = subprocess.run(
             command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
         )
-        heard[line] = done.stdout + done.stderr
-        assert done.returncode == 0, (line, heard[line])
-    submitted = next(text for line, text in heard.items() if " submit " in line)
+        answers[line] = done.stdout + done.stderr
+        assert done.returncode == 0, (line, answers[line])
+    submitted = next(text for line, text in answers.items() if " submit " in line)
     assert "rank 0 of 2 is done" in submitted
     assert "msjob/first Succeeded" in submitted
     assert "loss is" in submitted
-    status = next(text for line, text in heard.items() if " status " in line)
+    status = next(text for line, text in answers.items() if " status " in line)
     assert "Succeeded" in status
-    explained = next(text for line, text in heard.items() if " explain " in line)
-    assert "What the user asks for." in explained
+    explained = next(text for line, text in answers.items() if " explain " in line)
+    assert "What the user requests." in explained
     assert "What the operator says of the job, and remembers of it." in explained
     assert (
         site.plane.kubectl("get", "deployment", "-n", "sporax-system", "-o", "name").strip()

@@ -255,7 +255,7 @@ SENT = ["apply ConfigMap", "apply MSJob", "own"]
         ("Succeeded", ["--replace"], ["remove ConfigMap", "remove MSJob", *SENT]),
     ],
 )
-def test_a_job_that_has_ended_is_replaced_only_when_asked_for(state, flags, calls, script, monkeypatch, capsys):
+def test_a_job_that_has_ended_is_replaced_only_on_request(state, flags, calls, script, monkeypatch, capsys):
     cluster = UsersCluster(state)
     monkeypatch.setattr(k8s_command, "JobClient", cluster)
     code = cli.main(["k8s", "submit", str(script), "--image", "i", *flags])

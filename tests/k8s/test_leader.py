@@ -72,7 +72,7 @@ def test_another_operator_takes_over_once_the_lease_of_a_killed_one_is_over(tmp_
     asyncio.run(story())
 
 
-def test_an_operator_that_is_told_to_stop_gives_the_lease_back(tmp_path, monkeypatch):
+def test_an_operator_that_is_stopped_gives_the_lease_back(tmp_path, monkeypatch):
     async def story():
         async with cluster(tmp_path, monkeypatch) as (api, playground):
             client, stop = AsyncClient(), asyncio.Event()
@@ -168,8 +168,8 @@ def test_an_operator_that_waits_for_the_lease_says_that_it_lives(tmp_path, monke
             options = OperatorOptions(liveness_port=port, lease=lease("first"))
             waiting = asyncio.create_task(serve(options, stop=stop))
             await playground.until(lambda: api.calls["GET", "leases"] > 1)
-            ask = lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz").status
-            assert await asyncio.to_thread(ask) == 200
+            query = lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz").status
+            assert await asyncio.to_thread(query) == 200
             assert not waiting.done()
             stop.set()
             await waiting

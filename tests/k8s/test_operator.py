@@ -23,7 +23,7 @@ def play(tmp_path, monkeypatch):
     """Run a story in a fake cluster with an operator."""
     monkeypatch.setattr(operator, "_FIRST_RETRY_SECONDS", 0.02)
 
-    async def run(story: Story, resync_seconds: float, is_told_to_stop: bool) -> None:
+    async def run(story: Story, resync_seconds: float, is_stopped: bool) -> None:
         async with FakeApi() as api:
             point_at(api, tmp_path, monkeypatch)
             stop, ready, playground = asyncio.Event(), asyncio.Event(), Playground(api)
@@ -35,7 +35,7 @@ def play(tmp_path, monkeypatch):
                 await story(api, playground)
             finally:
                 kubelet.cancel()
-                if is_told_to_stop:  # kopf gives tasks that are left, the fake server's among them, five seconds to end
+                if is_stopped:  # kopf gives tasks that are left, the fake server's among them, five seconds to end
                     stop.set()
                     await asyncio.wait_for(serving, 20)
                 else:
@@ -43,9 +43,7 @@ def play(tmp_path, monkeypatch):
                     with suppress(asyncio.CancelledError):
                         await asyncio.wait_for(serving, 20)
 
-    return lambda story, resync_seconds=60.0, is_told_to_stop=False: asyncio.run(
-        run(story, resync_seconds, is_told_to_stop)
-    )
+    return lambda story, resync_seconds=60.0, is_stopped=False: asyncio.run(run(story, resync_seconds, is_stopped))
 
 
 def test_a_job_runs_and_succeeds(play):
@@ -60,7 +58,7 @@ def test_a_job_runs_and_succeeds(play):
         await playground.until(lambda: api.names("pods") == ["job-worker-0"])
         assert playground.status().is_true("Succeeded")
 
-    play(story, is_told_to_stop=True)
+    play(story, is_stopped=True)
 
 
 def test_an_invalid_job_fails_with_the_field_in_a_condition(play):
@@ -145,7 +143,7 @@ def test_notices_that_come_late_do_no_harm(play):
     play(story)
 
 
-def test_a_deletion_that_no_watch_heard_of_is_noticed_by_the_regular_look(play):
+def test_a_deletion_that_no_watch_reported_is_noticed_by_the_regular_look(play):
     async def story(api, playground):
         api.put("msjobs", job())
         await playground.until(playground.is_in("Running"))
@@ -236,7 +234,7 @@ def test_counts_are_written_soon_although_not_at_once(play):
 
 
 @pytest.mark.parametrize("wrong", ["Scheduler", "Worker", "PS"])
-def test_the_template_of_each_role_is_asked_of_the_server(play, wrong):
+def test_the_template_of_each_role_is_sent_to_the_server(play, wrong):
     async def story(api, playground):
         body = job("job", servers=1)
         body["spec"]["msReplicaSpecs"][wrong]["template"]["spec"]["nodeName"] = "NO NAME"
@@ -266,7 +264,7 @@ def test_a_definition_that_is_deleted_and_applied_again_is_served_again(play, ca
     play(story)
 
 
-def test_figures_tell_what_the_operator_did(play):
+def test_figures_report_what_the_operator_did(play):
     async def story(api, playground):
         api.faults.answers["POST", "services"] = [500]
         api.put("msjobs", job())
@@ -391,7 +389,7 @@ def test_late_watches_delete_no_later_job_and_no_later_pod_of_the_name(play):
         await playground.until(playground.is_in("Running"))
         playground.end("job-worker-0", 0)
         await playground.until(playground.is_in("Succeeded"))
-        api.faults.watch_delay = 3600.0  # what follows is not heard of
+        api.faults.watch_delay = 3600.0  # what follows is not reported
         api.remove("msjobs", "job")
         later = job()
         later["metadata"]["uid"] = "uid-of-the-later-job"

@@ -1,4 +1,4 @@
-"""Whatever happens to pods, a job converges, never has more pods than asked for, and planning twice changes nothing."""
+"""Whatever happens to pods, a job converges, never has more pods than requested, and planning twice changes nothing."""
 
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
@@ -72,7 +72,7 @@ def happen(simulation: Simulation, what: str, number, detail) -> None:
 
 
 def leave(simulation: Simulation) -> None:
-    """The job's scheduler aims at the sizes it was told: servers beyond are drained, workers beyond end."""
+    """The job's scheduler aims at the sizes it was sent: servers beyond are drained, workers beyond end."""
     sizes = simulation.status.sizes
     simulation.extras["membership"] = ReportedMembership(
         True, sizes.get("Worker", 0), sizes.get("PS", 0), frozenset(simulation.names("PS"))
@@ -98,7 +98,7 @@ def recover(simulation: Simulation) -> None:
 
 @settings(max_examples=300)
 @given(body=jobs(), story=st.lists(happenings, max_size=25))
-def test_every_story_ends_in_a_state_that_asks_for_nothing_more(body, story):
+def test_every_story_ends_in_a_state_that_requests_nothing_more(body, story):
     simulation = Simulation(body)
     allowed = {role: part["replicas"] for role, part in body["spec"]["msReplicaSpecs"].items()}
     for what, number, detail in story:

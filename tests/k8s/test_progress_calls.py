@@ -1,4 +1,4 @@
-"""The operator asks rank 0 how far a job is, and says it in the job's status and in its figures."""
+"""The operator queries rank 0 how far a job is, and says it in the job's status and in its figures."""
 
 import asyncio
 import ssl
@@ -52,14 +52,14 @@ def test_the_status_and_the_figures_follow_rank_0(rank_0, tmp_path, monkeypatch)
     asyncio.run(story())
 
 
-def test_a_job_is_asked_seldom_and_one_that_is_silent_more_and_more_seldom(rank_0):
+def test_a_job_is_queried_seldom_and_one_that_is_silent_more_and_more_seldom(rank_0):
     async def story():
         client = ProgressClient(rank_0.port)
         rank_0.last = ProgressReport(step=1)
         first = await client.read(KEY, HERE, NOW)
         assert (first.step, first.time) == (1, NOW)
         rank_0.last = ProgressReport(step=2)
-        assert await client.read(KEY, HERE, NOW) is first  # not asked again
+        assert await client.read(KEY, HERE, NOW) is first  # not queried again
         assert 5 < client.seconds_left(KEY) <= 10
         silent = ProgressClient(1)  # no program listens there
         waits = []

@@ -1,4 +1,4 @@
-"""What the operator asks a real scheduler of the parameter server, and what it makes of silence."""
+"""What the operator queries of a real scheduler of the parameter server, and what it makes of silence."""
 
 import asyncio
 import socket
@@ -58,16 +58,16 @@ def test_sizes_are_read_and_changed_at_the_scheduler(scheduler):
 
 
 def test_a_silent_scheduler_is_left_in_peace_for_longer_each_time(monkeypatch):
-    asked, now = [], [0.0]
-    monkeypatch.setattr(scheduler_calls, "read_membership", asked.append)  # gives None: no answer
+    queried, now = [], [0.0]
+    monkeypatch.setattr(scheduler_calls, "read_membership", queried.append)  # gives None: no answer
     monkeypatch.setattr(scheduler_calls.time, "monotonic", lambda: now[0])
     client, served = ParameterServerMembership(), job_at(4000)
     for second in range(60):
         now[0] = float(second)
         assert asyncio.run(client.read(served, "10.0.0.1")) is None
         if second in (0, 1, 3, 7, 15, 31):
-            assert asked.pop() == "10.0.0.1:4000"
-        assert asked == []
+            assert queried.pop() == "10.0.0.1:4000"
+        assert queried == []
 
 
 def test_nobody_there_is_no_answer():
@@ -100,7 +100,7 @@ def test_jobs_that_are_gone_are_forgotten(monkeypatch):
 
     async def story() -> None:
         await client.read(job_at(2001), "10.0.0.1")
-        for _ in range(50):  # asked again and again, it stays
+        for _ in range(50):  # queried again and again, it stays
             clock[0] += 25
             await client.read(job_at(2001), "10.0.0.2")
 

@@ -40,16 +40,16 @@ def test_a_script_is_submitted_and_its_log_and_progress_are_followed_to_the_end(
             assert owner["uid"] == body["metadata"]["uid"]
             container = body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
             assert container["command"][-2:] == ["--epochs", "3"]
-            lines, heard = [], []
-            following = asyncio.to_thread(job.follow, on_line=lines.append, on_progress=heard.append)
+            lines, received = [], []
+            following = asyncio.to_thread(job.follow, on_line=lines.append, on_progress=received.append)
             following = asyncio.create_task(following)
             await playground.until(playground.is_in("Running", "train"))
             assert (await asyncio.to_thread(job.look)).state == "Running"
             api.logs["train-worker-0"] = ["step 1", "step 2"]
             await playground.until(lambda: lines == ["step 1", "step 2"])
             rank_0.last = ProgressReport(step=2, loss="0.5")
-            await playground.until(lambda: heard)
-            assert (heard[-1].step, heard[-1].loss) == (2, "0.5")
+            await playground.until(lambda: received)
+            assert (received[-1].step, received[-1].loss) == (2, "0.5")
             api.logs["train-worker-0"] += ["the end"]
             playground.end("train-worker-0", 0)
             playground.end("train-worker-1", 0)
@@ -77,7 +77,7 @@ def test_a_job_that_does_not_end_in_time_is_said_to_be_where_it_is(script, tmp_p
     asyncio.run(story())
 
 
-def test_what_makes_no_job_is_refused_before_a_cluster_is_asked(script):
+def test_what_makes_no_job_is_refused_before_a_cluster_is_queried(script):
     with pytest.raises(SporaxValueError, match="'image' must name an image"):
         k8s.submit(script, image="")
     with pytest.raises(SporaxValueError, match="the script must be a file, but got 'nothing.py'"):

@@ -174,7 +174,7 @@ def test_every_flag_has_an_entry():
 
 
 class Nothing:
-    """A cluster or a scheduler that is asked for something although the command line is wrong."""
+    """A cluster or a scheduler that is queried although the command line is wrong."""
 
     namespace = "default"
 

@@ -71,7 +71,7 @@ def test_a_dry_run_of_one_rank_or_of_a_node():
     assert parse("--worker_num=4").dry_run is None
 
 
-def test_the_environment_asks_for_a_dry_run_too(monkeypatch: pytest.MonkeyPatch):
+def test_the_environment_requests_a_dry_run_too(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MS_SIMULATION_LEVEL", "2")
     monkeypatch.setenv("RANK_ID", "3")
     assert parse("--worker_num=4").dry_run == DryRunOptions(2, (3,), 4)

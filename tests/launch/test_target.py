@@ -78,7 +78,7 @@ def test_an_error_of_sporax_in_the_script_is_the_scripts(write, run):
     assert done.stderr.endswith("SporaxValueError: x\n")
 
 
-def test_a_missing_name_is_told_at_the_scripts_line(write, run):
+def test_a_missing_name_is_reported_at_the_scripts_line(write, run):
     done = run("run", write("script.py", "import mindspore as ms\nlayer = ms.nn.Dnse\n"))
     assert done.returncode == 1
     assert "During handling" not in done.stderr

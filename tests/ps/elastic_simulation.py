@@ -1,7 +1,7 @@
 """A whole elastic job on the simulated network: workers are the real `ServerStore` and `ServerConnection`, each in a thread of its own that
 runs only while simulated time stands still, so a seed repeats a run.
 
-Every sample adds 1 to its own number in each parameter. At the end each number tells how often its sample counted.
+Every sample adds 1 to its own number in each parameter. At the end each number says how often its sample counted.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ class Link:
     def incarnation(self) -> int:
         return self.welcome.incarnation
 
-    def tell(self, message: ServerMessage) -> None:
+    def notify(self, message: ServerMessage) -> None:
         self.worker.job.send("scheduler", self.worker.identity, message)
 
     def initialised(self) -> None:
         while not (self.noted_values or self.is_over or self.stopped):
-            self.tell(Initialised())
+            self.notify(Initialised())
             again = self.worker.job.now + 0.5
             self.worker.block(lambda again=again: self.noted_values or self.is_over or self.worker.job.now > again)
 
-    def ask_samples(self, message: ServerMessage, seconds: float) -> SampleRange | None:
-        self.tell(message)
+    def request_samples(self, message: ServerMessage, seconds: float) -> SampleRange | None:
+        self.notify(message)
         ends, self.range = self.worker.job.now + seconds, None
 
         def has_answer() -> bool:
@@ -86,13 +86,13 @@ class Link:
     def leave(self, message: ServerMessage, seconds: float) -> None:
         ends = self.worker.job.now + seconds
         while not (self.has_left or self.is_over or self.worker.job.now > ends):
-            self.tell(message)
+            self.notify(message)
             again = self.worker.job.now + 0.5
             self.worker.block(lambda again=again: self.has_left or self.is_over or self.worker.job.now > again)
 
     def leave_if_dismissed(self, message: ServerMessage) -> bool:
         while self.dismissed and not (self.has_left or self.is_over or self.stopped):
-            self.tell(message)
+            self.notify(message)
             again = self.worker.job.now + 0.5
             self.worker.block(
                 lambda again=again: self.has_left or self.is_over or not self.dismissed or self.worker.job.now > again

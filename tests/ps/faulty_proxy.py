@@ -16,7 +16,7 @@ from sporax.ps.protocol.messages import ServerAddress
 from sporax.ps.sockets.transport import Peers
 
 DROPPED, REPEATED, DELAYED = 0.01, 0.08, 0.15
-"""Shares of messages. Clients ask again after a second at first, so many lost messages make a test long."""
+"""Shares of messages. Clients repeat requests after a second at first, so many lost messages make a test long."""
 LONGEST_DELAY = 0.05
 """Seconds: many messages are sent in that time, so a delayed one arrives behind others."""
 

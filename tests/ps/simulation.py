@@ -101,7 +101,7 @@ class Simulation:
         self.failures: list[str] = []
         self.requests = itertools.count(1)
         self.next_tick = 0.0
-        self.tells_values = False
+        self.reports_values = False
         for simulated in self.servers:
             self.start_server(simulated)
         for rank in range(workers):
@@ -176,7 +176,7 @@ class Simulation:
         if isinstance(message, ProcessAccepted):
             self.incarnations[rank] = message.incarnation
         elif isinstance(message, Initialised):
-            self.tells_values = False
+            self.reports_values = False
         elif isinstance(message, ViewReply) or (isinstance(message, HeartbeatReply) and message.view is not None):
             self.do_client(rank, self.clients[rank].new_view(message.view, self.now))
         else:
@@ -203,7 +203,7 @@ class Simulation:
             if not simulated.machine.is_known:
                 self.send("scheduler", identity, simulated.ready)
             self.send("scheduler", identity, simulated.machine.heartbeat(self.now, {}))
-        if self.tells_values:
+        if self.reports_values:
             self.send("scheduler", b"worker-0", Initialised())
         for rank, state in enumerate(self.clients):
             self.do_client(rank, state.tick(self.now))
@@ -342,7 +342,7 @@ class Simulation:
         ]
         self.run_until(lambda: all(key in self.answers for key in expected))
         self.send("scheduler", b"worker-0", Initialised())
-        self.tells_values = True
+        self.reports_values = True
 
     def push(self, rank: int, slot: int, seq: int, clock: int, value: float = 1.0, lease: int = -1) -> tuple[int, int]:
         """Add `value` to all of a slot's numbers."""

@@ -1,4 +1,4 @@
-"""A cache of rows on the worker changes no bit of a synchronous run, and the next batch's rows are asked for during the step."""
+"""A cache of rows on the worker changes no bit of a synchronous run, and the next batch's rows are requested during the step."""
 
 from __future__ import annotations
 

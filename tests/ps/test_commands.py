@@ -137,7 +137,7 @@ def test_the_status_table_shows_servers_and_workers() -> None:
 )
 def test_a_job_that_has_ended_is_not_scaled(finished, error, why, monkeypatch, capsys) -> None:
     answer = Wanted(2, 1, [], finished, error)
-    monkeypatch.setattr(ps_command.Requester, "ask", lambda *_: answer)
+    monkeypatch.setattr(ps_command.Requester, "request", lambda *_: answer)
     assert cli.main(["ps", "scale", "--workers", "3", "--scheduler", "127.0.0.1:1"]) == 2
     assert f"the job must be running, but it has ended: {why}." in capsys.readouterr().err
 
@@ -162,7 +162,7 @@ def test_wrong_variables_are_named(name: str, value: str) -> None:
     assert PsEnvironment.read({"MS_SERVER_NUM": "2"}).options.durability == "replica"
 
 
-def test_a_worker_without_the_token_of_the_job_is_told_so() -> None:
+def test_a_worker_without_the_token_of_the_job_is_notified() -> None:
     token = "0123456789abcdef"
     with background(1, 1, None, MS_PS_STALENESS="-1", SPORAX_TOKEN=token) as cluster:
         for keys in (None, security.keys_of_token("fedcba9876543210")):

@@ -44,7 +44,7 @@ def take_checkpoint(cluster: BackgroundCluster, store: ServerStore) -> str:
         # In synchronous mode slots are written at a clock that is still to come.
         push_one(store)
         # Begun once: a second checkpoint would be the last one.
-        answer = requester.ask(Checkpoint(begin=not runs), CheckpointReply, 5.0)
+        answer = requester.request(Checkpoint(begin=not runs), CheckpointReply, 5.0)
         if answer is not None:
             folder, runs = answer.folder, runs or answer.running
     requester.close()
@@ -199,7 +199,7 @@ def test_a_replica_takes_the_place_of_a_damaged_log(tmp_path: Path) -> None:
             push_one(store)
         deadline = time.monotonic() + 60
         while not (notices := cluster.cluster.wanted.notices if cluster.cluster.wanted else []):
-            assert time.monotonic() < deadline, "the user must hear of a disk that damages files"
+            assert time.monotonic() < deadline, "the user must learn of a disk that damages files"
             time.sleep(0.1)
         (values, _), _ = store.pull(newest=True)
         np.testing.assert_array_equal(values, 16)

@@ -77,13 +77,13 @@ def drained(with_sender: bool) -> tuple[SchedulerState, list[object]]:
         state.handle(Received(sender, RegisterProcess("server", f"s{index}", index, "h", "1"), ()), 0.0)
         state.handle(Received(sender, Ready(index, 1, {}), ()), 0.0)
     if not with_sender:
-        state.servers[2].sender = b""  # the scheduler has begun again and has not heard of it yet
+        state.servers[2].sender = b""  # the scheduler has begun again and has not seen it yet
     return state, state.handle(Received(b"somebody", Scale(1, 2), ()), 0.0)
 
 
 @pytest.mark.parametrize("with_sender", [True, False])
-def test_a_server_that_was_let_go_is_told_so_whenever_it_asks(with_sender: bool) -> None:
-    """Not that it was replaced, for then it would end with the status that asks for a new start."""
+def test_a_server_that_was_let_go_is_notified_at_every_request(with_sender: bool) -> None:
+    """Not that it was replaced, for then it would end with the status that requests a new start."""
     state, actions = drained(with_sender)
     farewell = Reply(b"server-2", Stop("the job needs fewer servers", done=True))
     assert (farewell in actions) is with_sender
@@ -96,7 +96,7 @@ def test_a_server_that_was_let_go_is_told_so_whenever_it_asks(with_sender: bool)
     assert unknown.message.unknown
 
 
-def test_a_server_ends_for_the_first_reason_it_hears(tmp_path: Path) -> None:
+def test_a_server_ends_for_the_first_reason_it_receives(tmp_path: Path) -> None:
     """Its heartbeat may cross the farewell, and be answered by a scheduler that does not know it any more."""
     router = zmq.Context.instance().socket(zmq.ROUTER)
     port = router.bind_to_random_port("tcp://127.0.0.1")
@@ -197,34 +197,34 @@ def test_a_dismissed_worker_leaves_where_it_is_no_member_and_the_scheduler_agree
 ) -> None:
     store = object.__new__(ServerStore)
     store.options, store.rank, store.members, store.clock = Options(staleness), 1, members, 7
-    asked: list[object] = []
+    sent: list[object] = []
     store.link = SimpleNamespace(
-        incarnation=1, has_left=False, is_over=False, leave_if_dismissed=lambda message: asked.append(message) or agrees
+        incarnation=1, has_left=False, is_over=False, leave_if_dismissed=lambda message: sent.append(message) or agrees
     )
     assert store.leave_if_dismissed() is (leaves and agrees)
-    assert asked == ([WorkerLeave(1, 1, 7, False)] if leaves else [])
+    assert sent == ([WorkerLeave(1, 1, 7, False)] if leaves else [])
 
 
 def test_a_worker_that_is_wanted_again_cannot_leave() -> None:
     """The others may have read already that it is among them."""
     state = SchedulerState(Options(-1, "memory", 2), Journal("job", 2, 1), 0.0)
 
-    def tell(sender: bytes, message: object) -> list[object]:
+    def notify(sender: bytes, message: object) -> list[object]:
         return [
             action.message for action in state.handle(Received(sender, message, ()), 0.0) if isinstance(action, Reply)
         ]
 
-    tell(b"s", RegisterProcess("server", "s", 0, "h", "1"))
-    tell(b"s", Ready(0, 1, {}))
+    notify(b"s", RegisterProcess("server", "s", 0, "h", "1"))
+    notify(b"s", Ready(0, 1, {}))
     for rank in (0, 1):
-        tell(b"w%d" % rank, RegisterProcess("worker", f"w{rank}", rank))
-    tell(b"somebody", Scale(1, -1))
-    assert any(message.dismissed for message in tell(b"w1", Heartbeat("worker", 1, 1, 0.0, 1)))
-    tell(b"somebody", Scale(2, -1))
-    assert tell(b"w1", WorkerLeave(1, 1, 0, False)) == [HeartbeatReply(-1.0, state.journal.epoch)]
+        notify(b"w%d" % rank, RegisterProcess("worker", f"w{rank}", rank))
+    notify(b"somebody", Scale(1, -1))
+    assert any(message.dismissed for message in notify(b"w1", Heartbeat("worker", 1, 1, 0.0, 1)))
+    notify(b"somebody", Scale(2, -1))
+    assert notify(b"w1", WorkerLeave(1, 1, 0, False)) == [HeartbeatReply(-1.0, state.journal.epoch)]
     assert state.journal.members[-1].ranks == [0, 1]
-    tell(b"somebody", Scale(1, -1))
-    assert Stop("left") in tell(b"w1", WorkerLeave(1, 1, 0, False))
+    notify(b"somebody", Scale(1, -1))
+    assert Stop("left") in notify(b"w1", WorkerLeave(1, 1, 0, False))
     assert state.journal.retired == ["w1"]
 
 

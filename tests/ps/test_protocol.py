@@ -50,7 +50,7 @@ def test_each_push_counts_once_over_a_bad_network(durability: str, seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_that_values_exist_is_known_though_the_scheduler_ended_when_it_was_told(seed: int) -> None:
+def test_that_values_exist_is_known_though_the_scheduler_ended_when_it_was_notified(seed: int) -> None:
     """What says it is lost with the scheduler; a server that comes back empty later is noticed all the same."""
     simulation = job(seed, durability="memory", servers=2)
     simulation.queue = [entry for entry in simulation.queue if entry[2] != "scheduler"]
@@ -91,7 +91,7 @@ def test_no_acknowledged_push_is_lost_when_servers_and_scheduler_crash(durabilit
     assert not simulation.failures
 
 
-def test_a_follower_that_asked_twice_for_a_slot_replays_what_was_on_its_way() -> None:
+def test_a_follower_that_requested_twice_a_slot_replays_what_was_on_its_way() -> None:
     """Records on their way when the second image is sent are of an earlier epoch than the view; a restart keeps them."""
     simulation = after_crashes("replica", 283)
     for slot in range(SLOTS):

@@ -157,7 +157,7 @@ def test_workers_whose_place_comes_later_begin_earlier_where_the_only_member_die
     job.scale(workers=3)
     job.run_until(lambda: job.journal.members[-1].ranks == [0, 1, 2])
     place = job.journal.members[-1].clock
-    job.run(0.3)  # they hear of it
+    job.run(0.3)  # they are notified
     assert job.kill_worker(0)
     job.run(5.0)
     assert job.journal.members[-1].ranks == [1, 2]
@@ -166,7 +166,7 @@ def test_workers_whose_place_comes_later_begin_earlier_where_the_only_member_die
     np.testing.assert_allclose(job.counts(), 1, atol=1e-4)
 
 
-def test_a_worker_that_is_left_out_is_told_with_the_share_that_does_not_count() -> None:
+def test_a_worker_that_is_left_out_is_notified_with_the_share_that_does_not_count() -> None:
     job = quiet_job(2, worker_lease_seconds=1.0)
     job.run(1.0)
     job.restart_seconds = 1e9

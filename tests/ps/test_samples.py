@@ -30,10 +30,10 @@ class LateLink(SchedulerLink):
 
 
 def test_answers_to_earlier_questions_are_passed_over() -> None:
-    """Discarding a late answer and asking again would leave every answer one question behind."""
+    """Discarding a late answer and a further request would leave every answer one question behind."""
     link = LateLink()
-    assert link.ask_samples(LeaseSamples(1, 0, 1, 10, 1), 0.01) is None
-    answer = link.ask_samples(LeaseSamples(2, 0, 1, 10, 1), 5.0)
+    assert link.request_samples(LeaseSamples(1, 0, 1, 10, 1), 0.01) is None
+    answer = link.request_samples(LeaseSamples(2, 0, 1, 10, 1), 5.0)
     assert answer is not None
     assert answer.request == 2
     assert link.questions == [1, 2]
@@ -44,16 +44,16 @@ def test_a_silent_worker_stays_a_member_for_its_own_lease(worker_lease: float, m
     options = Options(-1, "memory", 2, lease_seconds=1.0, worker_lease_seconds=worker_lease)
     state = SchedulerState(options, Journal("job", 2, 1), 0.0)
 
-    def tell(sender: bytes, message: object, now: float) -> None:
+    def send(sender: bytes, message: object, now: float) -> None:
         state.handle(Received(sender, message, ()), now)
 
-    tell(b"s", RegisterProcess("server", "s", 0, "h", "1"), 0.0)
-    tell(b"s", Ready(0, 1, {}), 0.0)
+    send(b"s", RegisterProcess("server", "s", 0, "h", "1"), 0.0)
+    send(b"s", Ready(0, 1, {}), 0.0)
     for rank in (0, 1):
-        tell(b"w%d" % rank, RegisterProcess("worker", f"w{rank}", rank, "h", "1"), 0.0)
+        send(b"w%d" % rank, RegisterProcess("worker", f"w{rank}", rank, "h", "1"), 0.0)
     for now in (1.0, 2.0, 3.0):
-        tell(b"s", Heartbeat("server", 0, 1, now, state.journal.epoch, {}, {}, {}, None), now)
-        tell(b"w0", Heartbeat("worker", 0, 1, now, state.journal.epoch, {}, {}, {}), now)
+        send(b"s", Heartbeat("server", 0, 1, now, state.journal.epoch, {}, {}, {}, None), now)
+        send(b"w0", Heartbeat("worker", 0, 1, now, state.journal.epoch, {}, {}, {}), now)
         state.handle(Tick(), now)
     assert state.journal.members[-1].ranks == members
 
@@ -63,16 +63,16 @@ def test_a_silent_worker_whose_process_runs_stays_a_member(running: list[str], m
     """Its launcher says so: it may be too busy for heartbeats, for longer than its lease."""
     state = SchedulerState(Options(-1, "memory", 2, lease_seconds=1.0), Journal("job", 2, 1), 0.0)
 
-    def tell(sender: bytes, message: object, now: float) -> None:
+    def send(sender: bytes, message: object, now: float) -> None:
         state.handle(Received(sender, message, ()), now)
 
-    tell(b"s", RegisterProcess("server", "s", 0, "h", "1"), 0.0)
-    tell(b"s", Ready(0, 1, {}), 0.0)
+    send(b"s", RegisterProcess("server", "s", 0, "h", "1"), 0.0)
+    send(b"s", Ready(0, 1, {}), 0.0)
     for rank in (0, 1):
-        tell(b"w%d" % rank, RegisterProcess("worker", f"w{rank}", rank, "h", "1"), 0.0)
+        send(b"w%d" % rank, RegisterProcess("worker", f"w{rank}", rank, "h", "1"), 0.0)
     for now in range(1, 10):
-        tell(b"s", Heartbeat("server", 0, 1, now, state.journal.epoch, {}, {}, {}, None), now)
-        tell(b"w0", Heartbeat("worker", 0, 1, now, state.journal.epoch, {}, {}, {}), now)
-        tell(b"launcher", GetWanted(running), now)
+        send(b"s", Heartbeat("server", 0, 1, now, state.journal.epoch, {}, {}, {}, None), now)
+        send(b"w0", Heartbeat("worker", 0, 1, now, state.journal.epoch, {}, {}, {}), now)
+        send(b"launcher", GetWanted(running), now)
         state.handle(Tick(), now)
     assert state.journal.members[-1].ranks == members

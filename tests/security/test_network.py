@@ -186,8 +186,8 @@ def test_a_launcher_without_the_token_cannot_end_the_job(monkeypatch, failure):
 
 def test_an_overheard_answer_is_of_no_use(monkeypatch):
     with job(monkeypatch) as (port, _, _log):
-        heard = messages.encode(messages.Hello(token.proof(SECRET, token.new_nonce()))).strip()
-        assert set(say(port, heard, json.dumps(REGISTER).encode())) <= {"challenge", "refused", "gone"}
+        greeting = messages.encode(messages.Hello(token.proof(SECRET, token.new_nonce()))).strip()
+        assert set(say(port, greeting, json.dumps(REGISTER).encode())) <= {"challenge", "refused", "gone"}
 
 
 def test_who_is_refused_often_is_logged_once(monkeypatch):
@@ -214,7 +214,7 @@ def test_a_peer_that_says_nothing_is_sent_away_in_time(monkeypatch, wait_until):
         assert sum("it has said nothing" in line for line in log) == 1
 
 
-def test_a_member_without_the_token_is_told_so(monkeypatch):
+def test_a_member_without_the_token_is_notified(monkeypatch):
     monkeypatch.delenv(token.TOKEN_VARIABLE, raising=False)
     with scheduler(1) as (port, _, _log), pytest.raises(SporaxRuntimeError, match="it has no token"):
         join(place(port, 1, "a"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 STEPS = Path(__file__).parent / "programs" / "steps.py"
-ASK = """
+QUERY = """
 import sys
 from sporax.base.errors import SporaxValueError
 from sporax.cluster import ports
@@ -19,7 +19,7 @@ except SporaxValueError as error:
 
 
 def address_for_others(machine, host: str) -> str:
-    return machine.run([sys.executable, "-c", ASK, host]).stdout.strip()
+    return machine.run([sys.executable, "-c", QUERY, host]).stdout.strip()
 
 
 def like_debian(made) -> None:

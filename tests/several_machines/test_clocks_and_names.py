@@ -36,7 +36,7 @@ def test_names_that_are_known_no_more_change_nothing(make_machines, start_job, e
 
 
 def test_no_time_out_is_counted_by_the_time_of_day():
-    """A clock that jumps moves no deadline of members, launchers and servers. Ages of files are told by it, and by nothing else."""
+    """A clock that jumps moves no deadline of members, launchers and servers. It decides ages of files alone."""
     packages = [SOURCE / name for name in ("cluster", "launch", "ps")]
     lines = [
         (path, line) for package in packages for path in package.rglob("*.py") for line in path.read_text().splitlines()

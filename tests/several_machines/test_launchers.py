@@ -58,7 +58,7 @@ def test_a_rank_that_the_scheduler_has_numbered_is_named_on_every_machine(make_m
         (2, *RAISE),
     ],
 )
-def test_every_machine_hears_how_a_rank_ended(make_machines, start_job, tmp_path, ending, code, own_word, how, failing):
+def test_every_machine_knows_how_a_rank_ended(make_machines, start_job, tmp_path, ending, code, own_word, how, failing):
     """In the middle of training; the first machine has the scheduler, and the rank is on it or on another one."""
     program = tmp_path / "ends.py"
     program.write_text(STEPS.read_text().replace('raise ValueError("the data is spoiled")', f"import os; {ending}"))

@@ -1,4 +1,4 @@
-"""Jobs on several machines that go on after a failure, or leave when they are asked to."""
+"""Jobs on several machines that go on after a failure, or leave on request."""
 
 import re
 import signal
@@ -52,7 +52,7 @@ def test_launchers_restart_together_until_their_number_is_used_up(make_machines,
     assert len(re.findall(r"sporax run: rank 1 \(process \d+\) ended with exit code 7", job.output())) == 3
 
 
-def test_a_machine_whose_launcher_is_told_to_stop_ends_the_others_for_good(make_machines, start_job):
+def test_a_machine_whose_launcher_is_stopped_ends_the_others_for_good(make_machines, start_job):
     made = make_machines(2)
     job = start_job(made, 2, PLACE, "wait", flags=["--max_restarts", 2])
     job.wait_for("this is rank")
@@ -63,7 +63,7 @@ def test_a_machine_whose_launcher_is_told_to_stop_ends_the_others_for_good(make_
 
 
 @pytest.mark.soak
-def test_ranks_of_all_machines_save_and_leave_when_one_is_asked(make_machines, start_job, tmp_path):
+def test_ranks_of_all_machines_save_and_leave_when_one_is_requested_to(make_machines, start_job, tmp_path):
     """MS_ENABLE_GRACEFUL_EXIT: the launcher of the first machine gets SIGTERM."""
     settings = {"MS_ENABLE_GRACEFUL_EXIT": "1", "SAVE_STEPS": "100"}
     made = make_machines(2)

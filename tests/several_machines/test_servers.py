@@ -18,15 +18,15 @@ def losses(output: str) -> list[str]:
     return sorted(re.findall(r"step \d+ of rank \d+: \S+", output))
 
 
-def ask(machine, cwd: Path, *words: str) -> str:
+def query(machine, cwd: Path, *words: str) -> str:
     """What `sporax ps` says on a machine."""
     command = [sys.executable, "-m", "sporax", "ps", *words, "--scheduler", "10.77.0.10:8119"]
     return machine.run(command, cwd=cwd, env={**os.environ, **TOKEN}, stderr=subprocess.DEVNULL).stdout
 
 
 def servers(machine, cwd: Path) -> list[bool]:
-    """Whether each server lives, as a machine hears."""
-    return [server["live"] for server in json.loads(ask(machine, cwd, "status", "--json"))["servers"]]
+    """Whether each server lives, as a machine reads it."""
+    return [server["live"] for server in json.loads(query(machine, cwd, "status", "--json"))["servers"]]
 
 
 def start_by_hand(machine, cwd: Path, role: str, number: int, scheduler: str) -> subprocess.Popen[str]:
@@ -98,7 +98,7 @@ def test_without_keys_pushes_need_no_zeromq_and_outlive_a_broken_connection(make
 
 @pytest.mark.full
 def test_launchers_start_servers_on_each_machine(make_machines, start_job, tmp_path):
-    """With the numbers of one machine, also while servers are added; any machine may ask for the state and change it."""
+    """With the numbers of one machine, also while servers are added; any machine may query the state and change it."""
     alone = start_job(make_machines(1), 2, SERVED, 8, 0, -1, flags=["--server_num", 2], **TOKEN)
     made = make_machines(2)
     go_on = tmp_path / "go on"
@@ -107,7 +107,7 @@ def test_launchers_start_servers_on_each_machine(make_machines, start_job, tmp_p
     for machine in made:
         assert servers(machine, tmp_path) == [True, True]
         assert num_server_processes(machine) == 1
-    assert "2 workers and 4 servers" in ask(made[1], tmp_path, "scale", "--servers", "4")
+    assert "2 workers and 4 servers" in query(made[1], tmp_path, "scale", "--servers", "4")
     end = time.monotonic() + 30
     while servers(made[0], tmp_path) != [True] * 4 and time.monotonic() < end:
         time.sleep(0.2)

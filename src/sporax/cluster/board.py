@@ -3,7 +3,7 @@
 Each rank writes to its line of the board: its process id, how many exchanges it has begun, in all and with each other rank, and
 when it was last seen waiting in one. From that and from ``/proc`` another rank finds out for whom it waits:
 
-* a rank that has begun fewer exchanges with this one than this one with it is *behind*; numbers of all exchanges tell nothing,
+* a rank that has begun fewer exchanges with this one than this one with it is *behind*; numbers of all exchanges say nothing,
   since some are between a part of the ranks;
 * a rank is *present* until it leaves the job, and *at work* while it does not wait in an exchange either;
 * a rank is *idle* when its main thread has not run for a while, and neither its other threads nor its child processes have
@@ -80,7 +80,7 @@ class RankBoard:
             # A rank without a board still works: it only knows less of the others.
             print(
                 f"sporax: rank {place.rank} cannot share a file with the other ranks of this machine ({error}); "
-                "where one of them does not come, only time-outs will tell",
+                "where one of them does not come, only time-outs will show it",
                 file=sys.stderr,
             )
             directory = Path(tempfile.mkdtemp(prefix="sporax-board-"))

@@ -95,7 +95,7 @@ class RankEnvironment:
         scheduler_address: (host, port) of the scheduler that hands out ranks; None where there is none.
         server_num: number of parameter servers in the job.
         node_id: name under which the scheduler knows this process, the same after a restart; "" if not given.
-        worker_host: address at which others reach this process, where it must be told (MS_WORKER_IP); else None.
+        worker_host: address at which others reach this process, where it must be set (MS_WORKER_IP); else None.
         timeout_seconds: how long to wait for the other processes.
         simulation_level: what a dry run does (0 to 3), in which the other ranks are not there; None in a real job.
     """

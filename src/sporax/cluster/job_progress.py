@@ -1,8 +1,8 @@
-"""How far a job is, for others: rank 0 answers who asks, over HTTP.
+"""How far a job is, for others: rank 0 answers requests over HTTP.
 
 Problem: an operator, or a person, wants to know step, loss and speed of a job without reading its logs. Method: where
 SPORAX_PROGRESS_PORT is set, as the Kubernetes operator does for worker 0, the process serves its last report as JSON under
-`/progress`. Only what was reported is served: who asks never makes training wait. `Model.train` reports by itself; a loop of
+`/progress`. Only what was reported is served: a request never makes training wait. `Model.train` reports by itself; a loop of
 one's own calls `report_progress`.
 """
 
@@ -59,7 +59,7 @@ class ProgressServer:
 
 
 class _OfProcess:
-    """The server of this process, once it is asked for."""
+    """The server of this process, once it is requested."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class _OfProcess:
         self._server: ProgressServer | None = None
 
     def server(self) -> ProgressServer | None:
-        """The server; None where none is asked for, where this is not rank 0, and where the port is taken."""
+        """The server; None where none is requested, where this is not rank 0, and where the port is taken."""
         with self._lock:
             if not self._is_open:
                 self._is_open, self._server = True, _open()
@@ -91,7 +91,7 @@ def _open() -> ProgressServer | None:
         return None
 
 
-def is_asked_for() -> bool:
+def is_requested() -> bool:
     """Whether someone wants to know this process's progress, so that reporting it has an effect."""
     return _PROCESS.server() is not None
 
@@ -99,7 +99,7 @@ def is_asked_for() -> bool:
 def report_progress(
     step: int, *, loss: float | None = None, samples_per_second: float | None = None, epoch: int = 0
 ) -> None:
-    """Say how far this process is; nothing happens where no one asks (rank 0 of a job on Kubernetes is asked).
+    """Say how far this process is; nothing happens where no server is requested (it is for rank 0 of a job on Kubernetes).
 
     Args:
         step: steps made since training started.

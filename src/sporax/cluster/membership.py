@@ -50,7 +50,7 @@ class Membership:
     awaited_by: tuple[int, ...] = ()
 
     def leave(self, failure: str | None = None, accused: int | None = None, problem: str = "") -> None:
-        """Tell the scheduler that this process is done; safe to call twice. Happens by itself when Python ends.
+        """Notify the scheduler that this process is done; safe to call twice. Happens by itself when Python ends.
 
         Args:
             failure: what went wrong, in words that follow the name of this member; None: an exception, if there was one.
@@ -64,7 +64,7 @@ class Membership:
         # Python notes an exception that is not caught in `sys.last_type`.
         if failure is None and getattr(sys, "last_type", None):
             failure = "ended with an exception"
-        with suppress(OSError):  # the scheduler may be gone, then no one is left to tell
+        with suppress(OSError):  # the scheduler may be gone, then no one is left to notify
             text = None if failure is None else messages.shortened(failure)
             _send(stream, messages.Leave(text, accused, problem))
             stream.shutdown(socket.SHUT_RDWR)  # wakes a thread that listens; what was sent still arrives
@@ -76,7 +76,7 @@ class Membership:
 
     def say_waits(self, waits: bool) -> None:
         """Let the other machines know that this process waits for others, or that it goes on."""
-        with suppress(OSError):  # whoever listens will hear that the scheduler is gone
+        with suppress(OSError):  # whoever listens will notice that the scheduler is gone
             if self._stream is not None:
                 _send(self._stream, messages.Wait(waits))
 
@@ -152,7 +152,7 @@ def _await_answer(stream: socket.socket, deadline: float) -> messages.Welcomed:
 def watch_as_launcher(
     address: tuple[str, int], secret: str, names: tuple[str, ...] = (), restart: int = 0
 ) -> socket.socket | None:
-    """Connect to another node's scheduler to hear how the job fares, and the ranks of the processes `names`; None when it cannot
+    """Connect to another node's scheduler to learn how the job fares, and the ranks of the processes `names`; None when it cannot
     be reached now, or is the one of another start of the job than `restart`.
     """
     with ExitStack() as on_failure:
@@ -170,7 +170,7 @@ def watch_as_launcher(
 
 
 def leave_as_launcher(stream: socket.socket, word: messages.Leave) -> None:
-    """Tell the scheduler that this node's ranks have ended, and how."""
+    """Notify the scheduler that this node's ranks have ended, and how."""
     failure = None if word.failure is None else messages.shortened(word.failure)
     with suppress(OSError):  # the scheduler may have ended before us
         _send(stream, structs.replace(word, failure=failure))
@@ -178,7 +178,7 @@ def leave_as_launcher(stream: socket.socket, word: messages.Leave) -> None:
 
 
 def receive_as_launcher(stream: socket.socket, address: tuple[str, int]) -> tuple[int, ...] | messages.Ended:
-    """Read the scheduler's word on the job: the ranks that were asked for, or how it ended."""
+    """Read the scheduler's word on the job: the ranks that were requested, or how it ended."""
     message = _receive(stream, address)
     if isinstance(message, messages.Numbered):
         return message.ranks
@@ -262,11 +262,11 @@ def _receive(stream: socket.socket, address: tuple[str, int] | None = None) -> m
         return f"what it says is no message ({error})"
     except OSError as error:
         is_lost = error.errno in ports.UNREACHABLE
-        return f"{scheduler} {ports.UNANSWERED}" if is_lost else f"{scheduler} cannot be heard ({error})"
+        return f"{scheduler} {ports.UNANSWERED}" if is_lost else f"{scheduler} cannot be reached ({error})"
 
 
 def _reason(message: messages.FromScheduler | str) -> str:
-    """Why there is nothing more to hope for, from the last thing that was heard."""
+    """Why there is nothing more to hope for, from the last message that was received."""
     match message:
         case str():
             return message

@@ -37,7 +37,7 @@ _Digest = Annotated[str, Meta(max_length=64, pattern="^[0-9a-f]*$")]
 
 # Unknown fields are errors, so that two versions never half understand each other.
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="say"):
-    """A message; `say` tells which."""
+    """A message; `say` names its kind."""
 
 
 class Hello(_Record, tag="hello", frozen=True):
@@ -53,7 +53,7 @@ class Register(_Record, tag="register", frozen=True):
         role: what it does.
         node_id: its name.
         rank: the number it was started with, or None.
-        size: the number of workers it was told.
+        size: the number of workers in its settings.
         host: address at which it can be reached.
         port: port it holds for the coordinator, should it become rank 0.
     """
@@ -71,7 +71,7 @@ class Register(_Record, tag="register", frozen=True):
 
 
 class Watch(_Record, tag="watch", frozen=True):
-    """The launcher on host `node` wants to hear how the job fares, and which ranks its processes `members` are."""
+    """The launcher on host `node` wants reports of how the job fares, and which ranks its processes `members` are."""
 
     node: _Name
     members: Annotated[tuple[_Name, ...], Meta(max_length=_MAX_PROCESSES)] = ()
@@ -87,8 +87,8 @@ class Leave(_Record, tag="leave", frozen=True):
     """The sender is done; `failure` says what went wrong, if anything did.
 
     Where another rank is the cause, `accused` is that rank and `problem` says what it did, after its name; a launcher also says
-    with which `exit_code` its rank has ended. A `final` failure of a launcher ends jobs that start again, too: someone has told
-    it to stop.
+    with which `exit_code` its rank has ended. A `final` failure of a launcher ends jobs that start again, too: someone has
+    stopped it.
     """
 
     failure: _Text | None
@@ -127,7 +127,7 @@ class Awaited(_Record, tag="awaited", frozen=True):
 
 
 class Numbered(_Record, tag="numbered", frozen=True):
-    """The ranks of the processes that a launcher has asked for, in its order."""
+    """The ranks of the processes that a launcher has requested, in its order."""
 
     ranks: Annotated[tuple[_Rank, ...], Meta(max_length=_MAX_PROCESSES)]
 

@@ -1,6 +1,6 @@
 """Addresses and ports of this machine: which are ours, which are free, how to keep one for later, and which other machines reach.
 
-Problem: Debian writes ``127.0.1.1 NAME`` into `/etc/hosts`, so a machine that asks for its own name gets an address that leads
+Problem: Debian writes ``127.0.1.1 NAME`` into `/etc/hosts`, so a machine that resolves its own name gets an address that leads
 every other machine to itself. A job on several machines needs the address of an interface instead. Method
 (`address_for_others`): the addresses of all interfaces are listed; where there is one, it is meant, and where there are
 several, the user has to say which.
@@ -140,7 +140,7 @@ def reserve_port(host: str) -> socket.socket:
 
 
 def two_free_ports() -> int:
-    """The first of two neighbouring ports of this machine that are free now and stay so unless somebody asks for them.
+    """The first of two neighbouring ports of this machine that are free now and stay so unless somebody requests them.
 
     They lie below those that the kernel gives to connections and to sockets that take any port: one of these could be gone
     before a process that starts now has opened it. The scheduler of ranks and the store use two neighbouring ports.

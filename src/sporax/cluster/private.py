@@ -106,11 +106,11 @@ def _own_directory(environ: Mapping[str, str]) -> Path:
 
 
 def _start_of(process: int) -> str:
-    """When a process has started, which tells it from a later one of the same number; "" for one that is gone."""
+    """When a process has started, which distinguishes it from a later one of the same number; "" for one that is gone."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        # Without /proc processes cannot be told apart by their start.
+        # Without /proc processes cannot be distinguished by their start.
         return "" if os.path.exists("/proc/self") else _alive(process)
     # The 22nd field of the file: start time in clock ticks since boot.
     return "" if fields[0] in ("Z", "X") else fields[19]

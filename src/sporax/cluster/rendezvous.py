@@ -2,7 +2,7 @@
 
 Every process of a job registers with the scheduler and keeps its connection open for as long as it lives. When all
 are there, each gets its rank and the coordinator's address. From then on a connection that ends without a word of
-leave is a process that was lost, and everyone else hears of it.
+leave is a process that was lost, and everyone else is notified.
 
 `Cluster.handle` takes one message and returns those that are to be sent; `scheduler` does that over sockets::
 
@@ -35,7 +35,7 @@ class ClusterPhase(Enum):
 
 
 Addressed = tuple[int, messages.FromScheduler]
-"""What a connection is told. After `Refused` it is told nothing more."""
+"""What is sent to a connection. After `Refused` nothing more is sent."""
 
 
 class Cluster(Struct):
@@ -50,16 +50,16 @@ class Cluster(Struct):
         cause: name of the member that is the cause; "" where none is.
         is_accused: another member says so of it, and it may be alive.
         is_own_word: the cause said itself that it failed, perhaps because of a member whose loss was not noticed yet.
-        is_final: a launcher was told to stop, so that the job is not to be started again.
+        is_final: a launcher was signaled to stop, so that the job is not to be started again.
         exit_code: what the process of the cause has ended with, as its launcher says; 0 is not known.
         is_open: a member has failed, and its launcher will say how its process ended.
         members: those taking part, by connection.
         ranks: the numbers given out, by connection; empty before RUNNING.
         left: workers that have left or are lost, by rank.
         watchers: launchers that only listen: the host of each, by connection.
-        asked: names of the processes whose ranks a launcher wants, by its connection.
+        requested: names of the processes whose ranks a launcher wants, by its connection.
         waiting: connections of workers that wait for others.
-        awaited: connections of workers that have been told that all others wait.
+        awaited: connections of workers that have been notified that all others wait.
     """
 
     size: int
@@ -77,7 +77,7 @@ class Cluster(Struct):
     ranks: dict[int, int] = field(default_factory=dict)
     left: dict[int, messages.Register] = field(default_factory=dict)
     watchers: dict[int, str] = field(default_factory=dict)
-    asked: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    requested: dict[int, tuple[str, ...]] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     awaited: set[int] = field(default_factory=set)
 
@@ -87,9 +87,9 @@ class Cluster(Struct):
             case messages.Register():
                 return self._register(connection, message)
             case messages.Watch(node, names):
-                # A launcher that comes late must hear of the end that it missed.
+                # A launcher that comes late must be notified of the end that it missed.
                 self.watchers[connection] = node
-                self.asked[connection] = names
+                self.requested[connection] = names
                 return [*self._numbers(connection), *([self._announce(connection)] if self.has_ended else [])]
             case messages.Wait(waits):
                 # A parameter server's rank is counted apart, so both roles may have a rank 0.
@@ -159,7 +159,7 @@ class Cluster(Struct):
         workers = [self.members[c] for c, rank in self.ranks.items() if rank == 0]
         first = next(member for member in workers if member.role is ProcessRole.WORKER)
         coordinator = join_address(first.host, first.port)
-        # One list, so that no rank hears of its place before the cluster is complete.
+        # One list, so that no rank learns its place before the cluster is complete.
         welcomes: list[Addressed] = []
         for connection, rank in self.ranks.items():
             local = self._ranks_of_host(connection)
@@ -175,8 +175,8 @@ class Cluster(Struct):
         }
 
     def _numbers(self, watcher: int) -> list[Addressed]:
-        """What a launcher hears of the ranks of its processes, once they have some."""
-        names, ranks = self.asked[watcher], self.rank_of()
+        """What is sent to a launcher of the ranks of its processes, once they have some."""
+        names, ranks = self.requested[watcher], self.rank_of()
         known = names and ranks.keys() >= set(names)
         return [(watcher, messages.Numbered(tuple(ranks[name] for name in names)))] if known else []
 
@@ -208,7 +208,7 @@ class Cluster(Struct):
     def _leave(self, connection: int, word: messages.Leave) -> list[Addressed]:
         """A connection is gone: an orderly end, a loss, or a change of mind while gathering."""
         self.watchers.pop(connection, None)
-        self.asked.pop(connection, None)
+        self.requested.pop(connection, None)
         member = self.members.pop(connection, None)
         rank = self.ranks.pop(connection, None)
         self.waiting.discard(connection)
@@ -247,7 +247,7 @@ class Cluster(Struct):
 
     def fail(self, reason: str, ending: messages.Leave | None = None) -> list[Addressed]:
         """End the cluster because of something that a launcher has seen. Where it is how the rank that is known as the cause has
-        ended, launchers hear it, too.
+        ended, launchers are notified, too.
         """
         ending = ending or messages.Leave(reason)
         member = self._worker(ending.accused)
@@ -257,7 +257,7 @@ class Cluster(Struct):
             self.failure = f"{self.failure} ({ending.problem})" if self.is_own_word else name
             return [self._announce(connection) for connection in sorted(self.watchers)]
         if self.has_ended:
-            # A launcher that was told to stop may be heard behind the loss of a rank that it has ended.
+            # The message of a launcher that was signaled to stop may come behind the loss of a rank that it has ended.
             if self.phase is ClusterPhase.DONE or self.is_final or not ending.final:
                 return []
             self.is_final, self.is_open, self.failure = True, False, reason
@@ -266,13 +266,13 @@ class Cluster(Struct):
         return self._fail(reason) if member is None else self._fail(f"{name}: {reason}", member.node_id)
 
     def _announce(self, watcher: int) -> Addressed:
-        """What a launcher hears of the end."""
+        """What is sent to a launcher at the end."""
         own, well = self.is_own_word and not self.is_accused, self.phase is ClusterPhase.DONE
         reason = messages.shortened(self.failure)
         return watcher, messages.Ended(well, reason, self.cause, self.is_final, self.exit_code, self.is_open, own)
 
     def _fail(self, reason: str, cause: str = "") -> list[Addressed]:
-        """Everyone hears why; those still waiting for their rank are refused."""
+        """Everyone is notified why; those still waiting for their rank are refused."""
         waiting = self.phase is ClusterPhase.GATHERING
         self.phase, self.failure, self.cause = ClusterPhase.FAILED, reason, cause
         text = messages.shortened(reason)

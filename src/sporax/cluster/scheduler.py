@@ -1,4 +1,4 @@
-"""The scheduler over sockets: reads what members say, asks `rendezvous.Cluster`, and tells members what it decided.
+"""The scheduler over sockets: reads what members say, passes it to `rendezvous.Cluster`, and sends members what it decided.
 
 Messages are typed records, one per line (`sporax.cluster.messages`). A member says `register`, `wait` while it waits for others,
 later `leave`; a launcher of another node says `watch`, and `leave` with a failure if one of its ranks fails; the scheduler says
@@ -115,11 +115,11 @@ class Scheduler:
             self._feed(self.cluster.time_up)
 
     def fail(self, reason: str, ending: messages.Leave | None = None) -> None:
-        """End the cluster, for what the launcher here has said, and tell everyone why."""
+        """End the cluster, for what the launcher here has said, and notify everyone why."""
         self._say(self.cluster.fail(reason, ending))
 
     def close(self) -> None:
-        """Tell the watchers that all went well, unless something failed, and close every connection."""
+        """Notify the watchers that all went well, unless something failed, and close every connection."""
         self._say(self.cluster.close())
         for connection in list(self._connections.values()):
             self._drop(connection)
@@ -218,7 +218,7 @@ class Scheduler:
             self._say([(connection.number, messages.Refused(f"a message makes no sense ({problem})"))])
 
     def _refuse_stranger(self, connection: _Connection, reason: str) -> None:
-        """Send away a peer that does not belong to the job. The cluster does not hear of it, and the log does once."""
+        """Send away a peer that does not belong to the job. The cluster is not notified; the log has it once."""
         _send(connection.stream, messages.Refused(reason))
         self._drop(connection)
         # The limit also bounds the log: strangers cannot fill it.
@@ -297,6 +297,6 @@ def _serve_once(environment: RankEnvironment, log: Callable[[str], None], *, rec
 
 
 def _send(stream: socket.socket, message: messages.FromScheduler) -> None:
-    """Send a message; when the peer is gone, reading from it will tell."""
+    """Send a message; when the peer is gone, reading from it will show it."""
     with suppress(OSError):
         stream.sendall(messages.encode(message))

@@ -3,8 +3,8 @@
 Problem: in a collective every rank waits for all others, for ever if one of them never comes. Method: facts, and no guesses
 about the user's program.
 
-* A rank that raises tells the scheduler and ends at once, without waiting for the others; so does one that `sys.exit` ends with
-  another code than 0, where `sporax run` has started its script (Python tells no one else).
+* A rank that raises notifies the scheduler and ends at once, not waiting for the others; so does one that `sys.exit` ends with
+  another code than 0, where `sporax run` has started its script (Python notifies no one else).
 * A rank that is killed, or whose machine is gone, is noticed by the scheduler (its connection breaks) or, where there is
   none, by JAX's heartbeats.
 * Ranks of one machine share a *board* (`sporax.cluster.board`) with the exchanges that each has begun. From it a rank that waits
@@ -12,7 +12,7 @@ about the user's program.
   has left the job, or all ranks wait in different exchanges and none does anything.
 * A rank that is behind and alive (it evaluates, compiles, sleeps, loops, or is in a debugger) is left alone. Those who wait
   say after half a minute in their logs for whom, and give up after `SPORAX_EXCHANGE_TIMEOUT` seconds.
-* With MS_ENABLE_RECOVERY=1, and without a launcher that starts jobs again, a rank that hears of the loss of another one begins
+* With MS_ENABLE_RECOVERY=1, and without a launcher that starts jobs again, a rank that learns of the loss of another one begins
   its program again in place of itself, registers with the scheduler, and waits until the lost one has been started again. A
   process cannot leave one set of XLA devices for another in the middle of a program; its checkpoints can.
 * Who wants idle ranks to end the job earlier sets `SPORAX_IDLE_TIMEOUT`: a rank for which others wait, and that has used no
@@ -58,15 +58,15 @@ _STOPPED_SECONDS = 5.0
 _LEFT_SECONDS = 1.0
 """How long it takes at most until a rank that is leaving has said on the board what it has begun."""
 _SOON_SECONDS = 1.0
-"""After which ranks of other machines hear that one waits."""
+"""After which ranks of other machines are notified that one waits."""
 _LOOK_SECONDS = 0.5
 _VERDICT_SECONDS = 2.0
 """How long the scheduler may take to say who is lost."""
 _GRACE_SECONDS = 3.0
 """The launcher ends the other ranks itself; only where there is none they end on their own."""
 _LINGER_SECONDS = 1.0
-"""For which rank 0, whose process has JAX's coordinator, outlives its word that it ends. A rank that hears of the end of the
-coordinator before it hears of the end of the job is aborted by JAX with a C++ stack trace.
+"""For which rank 0, whose process has JAX's coordinator, outlives its word that it ends. A rank that notices the end of the
+coordinator before that of the job is aborted by JAX with a C++ stack trace.
 """
 _FAILED = 1
 _STANDARD_ERROR = 2
@@ -133,7 +133,7 @@ class Watchdog:
         threading.Thread(target=self._look_after, name="sporax-exchanges", daemon=True).start()
 
     def computes_on(self, platform: str) -> None:
-        """Say on what ranks compute. The thread must not ask JAX, which would start a backend at the end."""
+        """Say on what ranks compute. The thread must not query JAX, which would start a backend at the end."""
         self._platform = platform
 
     def stop(self) -> None:
@@ -143,7 +143,7 @@ class Watchdog:
 
     def note_start(self, name: str, devices: tuple[Any, ...]) -> None:
         """This rank begins an exchange: it hands a program to the devices of all ranks that take part."""
-        # First the board: others may ask for the number while this rank starts its program.
+        # First the board: others may request the number while this rank starts its program.
         self._board.begin(_ranks(devices))
         self._exchange = _Exchange(name, time.monotonic(), devices)
 
@@ -196,7 +196,7 @@ class Watchdog:
         begin_again(f"rank {self._rank} begins again because {self._lost[0]}")
 
     def _exit(self, code: int = _FAILED) -> None:
-        """End this process; the others have been told."""
+        """End this process; the others have been notified."""
         if self._rank == 0:
             time.sleep(_LINGER_SECONDS)
         os._exit(code)
@@ -280,7 +280,7 @@ class Watchdog:
 
     def _is_idle_while_awaited(self) -> _Verdict | None:
         """Why this rank, for which others wait, should end, where the user has said so."""
-        # Before its first exchange a rank may be starting JAX's backend, and must not be asked about it.
+        # Before its first exchange a rank may be starting JAX's backend, and must not query it.
         awaiting = self._board.awaiting(self._membership.awaited_by) if self._board.begun else []
         limit = self._idle_seconds
         if not awaiting or limit is None:
@@ -365,7 +365,7 @@ def _ranks(devices: tuple[Any, ...]) -> set[int]:
 def _is_ready(array: Any) -> bool:
     try:
         return bool(array.is_ready())
-    except RuntimeError:  # it failed, which whoever looks at the results will hear
+    except RuntimeError:  # it failed, which whoever looks at the results will notice
         return True
 
 

@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Flags that are wrong or have no effect, before a cluster is asked."""
+    """Flags that are wrong or have no effect, before a cluster is queried."""
     values, command = vars(arguments), f"For 'sporax k8s {arguments.action}',"
     namespaces = [values["namespace"]] if values.get("namespace") else values.get("namespaces", [])
     for namespace in namespaces:

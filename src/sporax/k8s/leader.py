@@ -74,7 +74,7 @@ class LeaderLease:
         self._held_until = 0.0
 
     async def acquire(self, stop: asyncio.Event | None) -> bool:
-        """Wait until this operator holds the Lease; False where it is told to stop before."""
+        """Wait until this operator holds the Lease; False where it is stopped before."""
         _log.info("%s waits for the lease %s.", self._options.identity, self._name)
         while stop is None or not stop.is_set():
             if await self._attempt(self._options.renew_seconds):

@@ -22,7 +22,7 @@ _STATES = (facts.SUCCEEDED, facts.FAILED, facts.SUSPENDED, facts.RESTARTING, fac
 
 
 class _JobFigures(Collector):
-    """Figures of each job, out of its status when Prometheus asks: a job that is gone leaves none behind."""
+    """Figures of each job, out of its status when Prometheus scrapes: a job that is gone leaves none behind."""
 
     def __init__(self, statuses: Mapping[tuple[str, str], Status]) -> None:
         self._statuses = statuses

@@ -61,7 +61,7 @@ class OperatorOptions(Struct, frozen=True):
     Attributes:
         namespaces: those it serves; empty: all.
         metrics_port: where Prometheus finds the figures; None: nowhere.
-        liveness_port: where the kubelet asks whether the operator lives; None: nowhere.
+        liveness_port: where the kubelet probes whether the operator lives; None: nowhere.
         resync_seconds: how often everything is listed and every job looked at without a reason.
         parallel_looks: jobs that are looked at at the same time.
         lease: of several operators only the one that holds it works; None: this is the only one.
@@ -159,7 +159,7 @@ async def serve(
     stop: asyncio.Event | None = None,
     ready: asyncio.Event | None = None,
 ) -> None:
-    """Run an operator until it is told to stop.
+    """Run an operator until it is stopped.
 
     Raises:
         LeaseLostError: another operator works, or will soon.
@@ -180,7 +180,7 @@ async def serve(
 
 
 async def _wait_to_lead(lease: LeaderLease, options: OperatorOptions, stop: asyncio.Event | None) -> bool:
-    """Whether this operator works now; False where it is told to stop before. Meanwhile the kubelet sees that it lives."""
+    """Whether this operator works now; False where it is stopped before. Meanwhile the kubelet sees that it lives."""
     if options.liveness_port is None:
         return await lease.acquire(stop)
     pages = TextPages(options.liveness_port, {}, _EVERY_ADDRESS)
@@ -199,7 +199,7 @@ async def _work(
     ready: asyncio.Event | None,
     may_work: Callable[[], bool],
 ) -> None:
-    """Look after jobs until told to stop; no look begins while `may_work` says no."""
+    """Look after jobs until stopped; no look begins while `may_work` says no."""
     cluster, cache = KubernetesCluster(client, options.namespaces), JobCache()
     workforce = JobWorkers(Reconciler(cluster, cache, metrics, *calls), metrics, options, may_work)
     resync = asyncio.create_task(_resync(cluster, cache, workforce, metrics, options.resync_seconds))
@@ -241,7 +241,7 @@ class _WithoutMissing(logging.Filter):
 
 
 async def _watched_to_the_end(watching: Awaitable[None], cluster: KubernetesCluster) -> bool:
-    """Whether the operator was told to stop; False where the definition of our jobs was deleted while it watched."""
+    """Whether the operator was stopped; False where the definition of our jobs was deleted while it watched."""
     try:
         await watching
     except Exception:

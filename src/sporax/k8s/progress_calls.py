@@ -1,6 +1,6 @@
-"""What worker 0 of a job says of its progress, asked by HTTP.
+"""What worker 0 of a job says of its progress, queried by HTTP.
 
-A job is asked every ten seconds. One that does not answer, since it does not train yet or its image has no Sporax, is asked
+A job is queried every ten seconds. One that does not answer, since it does not train yet or its image has no Sporax, is queried
 again after a second, then twice as long each time up to a minute, so that others cost next to nothing.
 """
 
@@ -26,7 +26,7 @@ _MOST_STEPS = 2**53  # larger numbers are not exact in JSON
 
 
 class ProgressClient:
-    """Asks jobs how far they are.
+    """Queries how far jobs are.
 
     Args:
         port: of worker 0.
@@ -36,7 +36,7 @@ class ProgressClient:
     def __init__(self, port: int = names.PROGRESS_PORT, pause_seconds: float = _PAUSE_SECONDS) -> None:
         self._port = port
         self._pause = pause_seconds
-        self._due: dict[JobKey, tuple[float, float]] = {}  # when to ask next, and how long the wait was
+        self._due: dict[JobKey, tuple[float, float]] = {}  # when to query next, and how long the wait was
         self._last: dict[JobKey, Progress] = {}  # a status that says nothing else new is written later
 
     def seconds_left(self, key: JobKey) -> float:
@@ -49,11 +49,11 @@ class ProgressClient:
         self._last.pop(key, None)
 
     async def read(self, key: JobKey, address: str, now: datetime) -> Progress | None:
-        """What worker 0 has said last, asked again where it is time; None where it did not answer."""
+        """What worker 0 has said last, queried again where it is time; None where it did not answer."""
         due, waited = self._due.get(key, (0.0, 0.0))
         if time.monotonic() < due:
             return self._last.get(key)
-        progress = await self._ask(address)
+        progress = await self._query(address)
         wait = min(max(2 * waited, _FIRST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS) if progress is None else 0.0
         self._due[key] = (time.monotonic() + (wait or self._pause), wait)
         # Before the first step there is nothing to say.
@@ -63,7 +63,7 @@ class ProgressClient:
         self._last[key] = structs.replace(progress, time=now)
         return self._last[key]
 
-    async def _ask(self, address: str) -> Progress | None:
+    async def _query(self, address: str) -> Progress | None:
         host = f"[{address}]" if ":" in address else address
         try:
             async with (

@@ -83,7 +83,7 @@ class Reconciler:
             await self._apply(body, before, refuse(key.name, generation, before, str(error), self._clock()))
             return None
         address = _address(pods, PodRole.SCHEDULER)
-        membership = await self._ask(job, before, address)
+        membership = await self._query(job, before, address)
         gang = await self._cluster.find_gang() if job.spec.run_policy.scheduling_policy is not None else None
         rank_0 = "" if before.is_finished else _rank_0_address(job, pods)
         result = plan(
@@ -95,7 +95,7 @@ class Reconciler:
             gang=gang,
             shared_is_complete=self._shared_is_complete(key, job, before),
             gang_members=await self._cluster.gang_members(job, gang) if gang is not None else None,
-            progress=await self._ask_progress(key, rank_0),
+            progress=await self._query_progress(key, rank_0),
         )
         result = _without_counts(before, result, self._clock())
         try:
@@ -108,13 +108,13 @@ class Reconciler:
                 raise ConflictError from error
             await self._apply(body, read_status(body.get("status")), result, job)
         wait = None if result.wake_at is None else max(0.0, (result.wake_at - self._clock()).total_seconds())
-        return self._until_asked(key, rank_0, wait)
+        return self._until_query(key, rank_0, wait)
 
-    async def _ask_progress(self, key: JobKey, rank_0: str) -> Progress | None:
+    async def _query_progress(self, key: JobKey, rank_0: str) -> Progress | None:
         """How far the job is; None where rank 0 does not run or does not say it."""
         return await self._progress.read(key, rank_0, self._clock()) if self._progress is not None and rank_0 else None
 
-    def _until_asked(self, key: JobKey, rank_0: str, wait: float | None) -> float | None:
+    def _until_query(self, key: JobKey, rank_0: str, wait: float | None) -> float | None:
         """Seconds until the next look, which is no later than the next question to rank 0."""
         if self._progress is None or not rank_0:
             return wait
@@ -127,7 +127,7 @@ class Reconciler:
         return not status.pods or not self._cluster.missing_shared(job, self._cache.shared(key), allowed)
 
     async def _check(self, key: JobKey, job: Job) -> None:
-        """Ask the API server about the pod templates of each edition of a spec, once.
+        """Query the API server about the pod templates of each edition of a spec, once.
 
         Raises:
             InvalidSpecError: it would not take a pod of one of them.
@@ -190,7 +190,7 @@ class Reconciler:
                 if claim is not None:
                     await self._cluster.create(claim)
                 created = await self._cluster.create(children.pod(job, role, index, dict(sizes), wanted))
-                # None: it has just gone, and the watch tells of it.
+                # None: it has just gone, and the watch reports it.
                 if created is not None:
                     self._cache.put(POD, created)
             case actions.DeletePod(name, uid):
@@ -206,7 +206,7 @@ class Reconciler:
             case actions.ResizeJob(workers, servers) if self._membership is not None and address:
                 await self._membership.resize(job, address, workers, servers)
 
-    async def _ask(self, job: Job, status: Status, address: str) -> ReportedMembership | None:
+    async def _query(self, job: Job, status: Status, address: str) -> ReportedMembership | None:
         """What the job's scheduler says, where it matters: in a running job with servers."""
         if self._membership is None or not address or status.is_finished or not status.size(PodRole.SERVER):
             return None

@@ -1,8 +1,8 @@
-"""What the operator says to a job's scheduler process, and hears from it.
+"""What the operator says to a job's scheduler process, and receives from it.
 
-Who takes part in a job is known to its scheduler alone; environment variables are only first sizes. The operator asks it
+Who takes part in a job is known to its scheduler alone; environment variables are only first sizes. The operator queries it
 three things: are all copies of the servers' slots in place (so that one more server may go), has a server handed over all
-it held (so that it may be deleted), and it tells it a new size. A job whose scheduler does not answer, because it runs
+it held (so that it may be deleted), and sends it a new size. A job whose scheduler does not answer, because it runs
 another image or is being replaced, is handled without: nothing is ever deleted on a guess.
 """
 
@@ -23,7 +23,7 @@ _ANSWER_SECONDS = 0.5  # a scheduler that is up answers in milliseconds; others 
 
 
 class ParameterServerMembership:
-    """Asks the scheduler of Sporax's own parameter server, which listens on the port after the job's.
+    """Queries the scheduler of Sporax's own parameter server, which listens on the port after the job's.
 
     A job whose connections are encrypted does not answer: the operator may not read its keys. Who was silent is left in
     peace for a while, twice as long each time, so that jobs with other schedulers cost next to nothing.
@@ -42,7 +42,7 @@ class ParameterServerMembership:
         answer = await asyncio.to_thread(read_membership, place)
         if answer is None:
             wait = min(2 * wait, _LONGEST_PEACE_SECONDS)
-            # Who has not been asked for so long is gone.
+            # Who has not been queried for so long is gone.
             self._silent = {
                 key: peace for key, peace in self._silent.items() if now < peace[0] + _LONGEST_PEACE_SECONDS
             }
@@ -52,7 +52,7 @@ class ParameterServerMembership:
         return answer
 
     async def resize(self, job: Job, address: str, workers: int, servers: int) -> None:
-        """Tell a new size; servers beyond it hand over what they hold."""
+        """Send a new size; servers beyond it hand over what they hold."""
         await asyncio.to_thread(_resize, _place(job, address), workers, servers)
 
 
@@ -64,8 +64,8 @@ def _place(job: Job, address: str) -> str:
 def read_membership(place: str) -> ReportedMembership | None:
     """What the scheduler at `host:port` says; None if it does not answer."""
     with closing(Requester(place)) as requester:
-        state = requester.ask(GetStatus(), StatusReply, _ANSWER_SECONDS)
-        target = requester.ask(GetWanted(), Wanted, _ANSWER_SECONDS) if state is not None else None
+        state = requester.request(GetStatus(), StatusReply, _ANSWER_SECONDS)
+        target = requester.request(GetWanted(), Wanted, _ANSWER_SECONDS) if state is not None else None
     if state is None or target is None:
         return None
     facts = json.loads(state.text)
@@ -81,6 +81,6 @@ def read_membership(place: str) -> ReportedMembership | None:
 
 
 def _resize(place: str, workers: int, servers: int) -> None:
-    """Tell the sizes. If this is lost, the next look finds the old sizes and tells again."""
+    """Send the sizes. If this is lost, the next look finds the old sizes and sends again."""
     with closing(Requester(place)) as requester:
-        requester.ask(Scale(workers, servers), Wanted, _ANSWER_SECONDS)
+        requester.request(Scale(workers, servers), Wanted, _ANSWER_SECONDS)

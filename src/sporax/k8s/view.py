@@ -80,8 +80,8 @@ def progress_line(progress: Progress, now: datetime) -> str:
     parts = [f"epoch {progress.epoch}" if progress.epoch else "", f"step {progress.step}"]
     parts.append(f"loss {progress.loss}" if progress.loss else "")
     parts.append(f"{progress.samples_per_second} samples/s" if progress.samples_per_second else "")
-    asked = f" ({age(progress.time.isoformat(), now)} ago)" if progress.time is not None else ""
-    return ", ".join(filter(None, parts)) + asked
+    queried = f" ({age(progress.time.isoformat(), now)} ago)" if progress.time is not None else ""
+    return ", ".join(filter(None, parts)) + queried
 
 
 def pod_phase(pod: Body) -> tuple[str, str]:

@@ -210,7 +210,7 @@ def checked(
     Args:
         arguments: the parsed command line.
         defaults: of the command.
-        environ: where MS_SIMULATION_LEVEL and RANK_ID may ask for a dry run, as flags do.
+        environ: where MS_SIMULATION_LEVEL and RANK_ID may request a dry run, as flags do.
 
     Raises:
         SporaxValueError: a number outside its range, a flag without the one it belongs to, or a target or file that
@@ -334,7 +334,7 @@ def _local_worker_num(arguments: argparse.Namespace, defaults: Defaults) -> int:
     total = 1 if arguments.worker_num is None else arguments.worker_num
     if arguments.local_worker_num is not None:
         return int(arguments.local_worker_num)
-    # msrun starts at most eight ranks per node unless it is told otherwise.
+    # msrun starts at most eight ranks per node unless it is set otherwise.
     return int(min(total, defaults.worker_num or total))
 
 

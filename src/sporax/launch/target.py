@@ -1,4 +1,4 @@
-"""What a command line asks to run: a script, a module or an executable, and how to run it in this process.
+"""What a command line runs: a script, a module or an executable, and how to run it in this process.
 
 A script finds the world as `python script.py` would leave it: `sys.argv`, `sys.path[0]`, a `__main__` module of its own
 that lives until the process ends, and tracebacks that start in the script. The one thing added is that `mindspore`
@@ -11,9 +11,9 @@ line is often one of Sporax. Method: the messages of Sporax, which begin with ``
 in a process, and on rank 0 alone. Other warnings are shown as Python shows them, and with `sporax run --verbose` these are as
 well, on every rank.
 
-What goes on around a script that runs in this process: steps are recorded, and what was asked for in vain is told at its end.
+What goes on around a script that runs in this process: steps are recorded, and what was requested in vain is reported at its end.
 
-The engine is named by strings: it is not loaded for scripts that do not ask for it.
+The engine is named by strings: it is not loaded for scripts that do not use it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SESSION = "sporax.runtime.session"
 
 
 def run_recorded(run: Callable[[], int], environ: Mapping[str, str]) -> int:
-    """Run a script, and record the steps that ``SPORAX_PROFILE`` asks for; returns its exit code."""
+    """Run a script, and record the steps that ``SPORAX_PROFILE`` requests; returns its exit code."""
     if not read(environ, PROFILE):
         return run()
     recording = importlib.import_module(_RECORDING)
@@ -69,28 +69,28 @@ _EFFECTS = {
         "compared with one device.",
     ),
 }
-"""What a flag asks for: the attribute of the session that says it has happened, and what is told where it has not."""
+"""What a flag requests: the attribute of the session that says it has happened, and what is reported where it has not."""
 
 
 def run_and_report(run: Callable[[], int], environ: Mapping[str, str]) -> int:
-    """Run a script; at its end it is told what `sporax run` was asked for in vain."""
-    asked = [effect for variable, effect in _EFFECTS.items() if read(environ, variable) == "1"]
-    if not asked:
+    """Run a script; at its end report what `sporax run` was requested to do in vain."""
+    requested = [effect for variable, effect in _EFFECTS.items() if read(environ, variable) == "1"]
+    if not requested:
         return run()
     try:
         code = run()
     except SystemExit as end:
         if not end.code:
-            _tell(asked, environ)
+            _report(requested, environ)
         raise
     if code == 0:
-        _tell(asked, environ)
+        _report(requested, environ)
     return code
 
 
-def _tell(asked: Sequence[tuple[str, str]], environ: Mapping[str, str]) -> None:
+def _report(requested: Sequence[tuple[str, str]], environ: Mapping[str, str]) -> None:
     session = importlib.import_module(_SESSION).SESSION
-    for attribute, text in asked:
+    for attribute, text in requested:
         if not getattr(session, attribute) and is_first(environ):
             print(f"sporax: warning: {text}", file=sys.stderr, flush=True)
 

@@ -21,7 +21,7 @@ MS_PS_WORKER_LEASE     seconds a silent worker stays a member (default: MS_PS_LE
                        that changes no bit of a synchronous run; `sporax run` speaks for silent workers that run
 MS_PS_SNAPSHOT_BYTES   log size after which snapshots are taken
 MS_PS_CHECKPOINT_PATH  where global checkpoints go (`sporax ps checkpoint`); the same folder on all machines
-MS_PS_CHECKPOINT_SECONDS  pause between checkpoints, 0 (default) for only when asked
+MS_PS_CHECKPOINT_SECONDS  pause between checkpoints, 0 (default) for only on request
 MS_PS_RESTORE          folder of a checkpoint that the job continues from
 MS_PS_METRICS_PORT     port of the Prometheus page
 MS_PS_KEYS             directory of keys, see `security`
@@ -161,7 +161,7 @@ def serve_ranks(variables: Mapping[str, str]) -> None:
     place = RankEnvironment.from_environ({**variables, "MS_ROLE": "MS_SCHED", "MS_SERVER_NUM": "0"})
 
     def serve() -> None:
-        with suppress(SporaxError, OSError):  # the ranks tell their users what was wrong
+        with suppress(SporaxError, OSError):  # the ranks report to their users what was wrong
             serve_cluster(place, log=lambda _: None)
 
     threading.Thread(target=serve, name="sporax-rendezvous", daemon=True).start()

@@ -8,7 +8,7 @@ from sporax.base.text_pages import TextPages
 
 
 def expositions(entries: Sequence[tuple[Mapping[str, str], Mapping[str, float]]]) -> str:
-    """Values of several processes, told apart by labels; the format wants all samples of one name together, typed once."""
+    """Values of several processes, distinguished by labels; the format wants all samples of one name together, typed once."""
     samples: dict[str, list[str]] = {}
     for labels, values in entries:
         inside = ",".join(f'{name}="{value}"' for name, value in labels.items())

@@ -151,7 +151,7 @@ class RayServers:
     def _await_scheduler(self, seconds: float) -> None:
         requester = Requester(self.address, keys_for(self.variables["MS_SCHED_HOST"], self.variables))
         try:
-            if requester.ask(GetStatus(), StatusReply, seconds) is None:
+            if requester.request(GetStatus(), StatusReply, seconds) is None:
                 raise For("sporax.ps.ray").state_error(
                     f"the scheduler at {self.address} must answer, but did not in {seconds:.0f} s (start_seconds)"
                 )

@@ -1,4 +1,4 @@
-"""What the cache tells of jobs and pods after notices in any order."""
+"""What the cache reports of jobs and pods after notices in any order."""
 
 from hypothesis import given, strategies as st
 from support_k8s.jobs import job
@@ -64,7 +64,7 @@ def test_a_job_that_is_not_there_is_forgotten_until_it_is_created_again():
     assert cache.job(KEY) is not None
 
 
-def test_a_full_list_ends_what_no_watch_told_the_end_of():
+def test_a_full_list_ends_what_no_watch_reported_the_end_of():
     cache = JobCache()
     for name in ("job", "gone"):
         cache.put(names.KIND, job_body(1, name))

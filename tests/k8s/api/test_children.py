@@ -51,15 +51,15 @@ def test_one_worker_on_its_own_gets_no_place_in_a_job():
     assert variables(job(workers=1, scheduler=False)) == PROGRESS
 
 
-def test_worker_0_alone_is_asked_for_its_progress_and_not_where_the_job_has_keys():
-    def asked(body, kind, index):
+def test_worker_0_alone_is_queried_for_its_progress_and_not_where_the_job_has_keys():
+    def progress_variables(body, kind, index):
         return {name for name in variables(body, kind, index) if name.startswith("SPORAX_PROGRESS")}
 
-    assert asked(job(), PodRole.WORKER, 0) == set(PROGRESS)
-    assert asked(job(), PodRole.WORKER, 1) == asked(job(), PodRole.SCHEDULER, 0) == set()
+    assert progress_variables(job(), PodRole.WORKER, 0) == set(PROGRESS)
+    assert progress_variables(job(), PodRole.WORKER, 1) == progress_variables(job(), PodRole.SCHEDULER, 0) == set()
     for kind in ("curve", "token"):
         keys = {kind: {"secretRef": {"name": "keys"}}}
-        assert asked(job(securityPolicy=keys), PodRole.WORKER, 0) == set()
+        assert progress_variables(job(securityPolicy=keys), PodRole.WORKER, 0) == set()
     body = job()
     container = body["spec"]["msReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     container["env"] = [{"name": "SPORAX_PROGRESS_PORT", "value": "0"}]

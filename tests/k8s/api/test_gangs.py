@@ -1,4 +1,4 @@
-"""Which scheduler of gangs a cluster has, asked for seldom and by many jobs at once; the API server is a function here."""
+"""Which scheduler of gangs a cluster has, queried seldom and by many jobs at once; the API server is a function here."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Server:
     """A client whose lists are answered late, with one kind of pod group or none."""
 
     def __init__(self, known: str, faults: list[int]) -> None:
-        self.known, self.faults, self.asked = known, faults, 0
+        self.known, self.faults, self.queries = known, faults, 0
 
     async def list(self, resource, namespace, chunk_size):
-        self.asked += 1
+        self.queries += 1
         await asyncio.sleep(0)
         code = self.faults.pop(0) if self.faults else 404 * (resource._api_info.resource.group != self.known)
         if code:
@@ -30,24 +30,24 @@ class Server:
 @pytest.mark.parametrize(("group", "gang"), [
     ("scheduling.volcano.sh", Gang.VOLCANO), ("scheduling.x-k8s.io", Gang.COSCHEDULING), ("none", None),
 ])  # fmt: skip
-def test_jobs_that_ask_while_another_one_waits_for_the_answer_get_it_too(group, gang):
+def test_jobs_that_query_while_another_one_waits_for_the_answer_get_it_too(group, gang):
     server = Server(group, [])
     cluster = KubernetesCluster(server)
 
-    async def ask():
+    async def query():
         together = await asyncio.gather(*[cluster.find_gang() for _ in range(3)])
-        asked = server.asked
-        return [*together, await cluster.find_gang()], server.asked - asked
+        queries = server.queries
+        return [*together, await cluster.find_gang()], server.queries - queries
 
-    assert asyncio.run(ask()) == ([gang] * 4, 0)
+    assert asyncio.run(query()) == ([gang] * 4, 0)
 
 
-def test_a_question_that_failed_is_asked_again():
+def test_a_query_that_failed_is_repeated():
     cluster = KubernetesCluster(Server("scheduling.volcano.sh", [500]))
 
-    async def ask():
+    async def query():
         with pytest.raises(httpx2.HTTPStatusError):
             await cluster.find_gang()
         return await cluster.find_gang()
 
-    assert asyncio.run(ask()) is Gang.VOLCANO
+    assert asyncio.run(query()) is Gang.VOLCANO

@@ -48,7 +48,7 @@ def test_the_chart_installs_what_the_files_do(namespaces):
     flags = [f"--set-json={name}={json.dumps(value)}" for name, value in values.items()]
     installed = objects(rendered(manifests.NAMESPACE, *flags))
     expected = objects(*manifests.files("registry/op:3", replicas=3, namespaces=namespaces).values())
-    del expected["Namespace", None, manifests.NAMESPACE]  # Helm makes it, where it is told to
+    del expected["Namespace", None, manifests.NAMESPACE]  # Helm makes it, where it is set to
     assert installed == expected
 
 

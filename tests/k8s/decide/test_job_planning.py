@@ -54,7 +54,7 @@ def test_a_role_waits_until_the_one_before_it_is_ready():
     assert simulation.names() == ["job-scheduler-0"]
 
 
-def test_a_settled_job_asks_for_nothing_and_writes_nothing():
+def test_a_settled_job_requests_nothing_and_writes_nothing():
     simulation = running(job(servers=2))
     before = simulation.status
     simulation.wait(1)
@@ -73,7 +73,7 @@ def test_worker_0_decides_by_default():
     assert simulation.status.completion_time == START
 
 
-def test_all_workers_decide_where_asked_for():
+def test_all_workers_decide_where_requested():
     simulation = running(job(successPolicy="AllWorkers"))
     simulation.end("job-worker-0")
     simulation.settle()
@@ -253,7 +253,7 @@ def test_suspending_deletes_the_pods_and_resuming_brings_them_back():
     assert simulation.status.start_time == simulation.now
 
 
-def test_elastic_workers_follow_the_number_asked_for():
+def test_elastic_workers_follow_the_requested_number():
     simulation = running(job(enableDynamicWorker=True))
     simulation.scale("Worker", 4)
     simulation.settle()
@@ -272,10 +272,10 @@ def test_elastic_workers_stay_within_their_limits():
     simulation.scale("Worker", 9)
     simulation.settle()
     assert len(simulation.names("Worker")) == 3
-    assert "9 replicas asked for, 3 within its limits" in simulation.status.condition("Scaled").message
+    assert "9 replicas requested, 3 within its limits" in simulation.status.condition("Scaled").message
     simulation.scale("Worker", 2)
     simulation.settle()
-    assert simulation.condition("Scaled") == "AsAsked"
+    assert simulation.condition("Scaled") == "AsRequested"
 
 
 def test_a_job_that_is_not_elastic_keeps_its_size_and_says_so():
@@ -285,11 +285,11 @@ def test_a_job_that_is_not_elastic_keeps_its_size_and_says_so():
         simulation.settle()
         assert len(simulation.names(role)) == 2
     message = simulation.status.condition("Scaled").message
-    assert "PS: 5 replicas asked for, but the job runs with 2 and enableDynamicServer is not true" in message
+    assert "PS: 5 replicas requested, but the job runs with 2 and enableDynamicServer is not true" in message
     assert simulation.events.count("NotScaled") == 2
 
 
-def test_an_encrypted_job_keeps_its_size_since_its_scheduler_cannot_be_told():
+def test_an_encrypted_job_keeps_its_size_since_its_scheduler_cannot_be_notified():
     policy = {"curve": {"secretRef": {"name": "keys"}}}
     simulation = running(job(servers=2, enableDynamicWorker=True, enableDynamicServer=True, securityPolicy=policy))
     for role in ("Worker", "PS"):
@@ -355,7 +355,7 @@ def test_a_server_that_ends_by_itself_once_it_is_drained_is_reported_and_deleted
     assert simulation.status.restarts == 0
 
 
-def test_a_server_that_joined_after_the_scheduler_was_told_makes_it_be_told_again():
+def test_a_server_that_joined_after_the_scheduler_was_notified_makes_it_be_notified_again():
     simulation = running(job(servers=3, enableDynamicServer=True), membership=ReportedMembership(True, 2, 3))
     simulation.scale("PS", 2)
     simulation.extras["membership"] = ReportedMembership(True, 2, 2)  # it aims at two, but knew of no third then
@@ -501,7 +501,7 @@ def test_no_empty_text_is_written_since_some_api_servers_take_it_for_null():
     simulation.status = refuse("job", 4, simulation.status, "spec.x: wrong", simulation.now).status
     simulation.settle()
     texts = [value for item in write_status(simulation.status)["conditions"] for value in item.values()]
-    assert simulation.condition("Scaled") == "AsAsked"
+    assert simulation.condition("Scaled") == "AsRequested"
     assert simulation.condition("SpecAccepted") == "Valid"
     assert "" not in texts
 
@@ -569,7 +569,7 @@ def test_a_pod_on_a_node_that_does_not_answer_is_not_said_to_run_and_goes_on_whe
     assert (simulation.condition("PodsReachable"), simulation.status.restarts) == ("NodesAnswer", 0)
 
 
-def test_a_pod_that_does_not_end_long_after_its_deletion_is_told_with_what_to_do():
+def test_a_pod_that_does_not_end_long_after_its_deletion_is_reported_with_what_to_do():
     simulation = running(job())
     end = simulation.now + timedelta(seconds=30)
     simulation.pods["job-worker-1"] = replace(simulation.pods["job-worker-1"], is_deleting=True, deleted_by=end)

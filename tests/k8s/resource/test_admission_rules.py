@@ -16,7 +16,7 @@ SCHEMA = DEFINITION["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 BY_RULES = [
     "unknown role", "role twice", "no worker", "no worker wanted", "two schedulers", "servers without a scheduler",
     "gang larger than the job", "wrong container name", "no image", "limits without elasticity", "least above most",
-    "a volume for workers", "a failure rule that is never asked", "name is no host name", "name too long",
+    "a volume for workers", "a failure rule that is never applied", "name is no host name", "name too long",
 ]  # fmt: skip
 
 

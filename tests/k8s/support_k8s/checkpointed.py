@@ -33,7 +33,7 @@ class Report(Callback):
         print(f"step {facts.cur_step_num} loss {float(facts.net_outputs):.9g}", flush=True)
         if len(sys.argv) > 3 and facts.cur_step_num == int(sys.argv[3]) and rank == size - 1 and not report.exists():
             report.touch()
-            raise RuntimeError("as asked for")
+            raise RuntimeError("as requested")
         time.sleep(float(sys.argv[2]))
 
 

@@ -66,7 +66,7 @@ class ContainerStarter:
         return "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob(f"logs/{name}.*.log")))
 
     def write_hosts(self, names: dict[str, str]) -> None:
-        """Tell all pods the names of all pods; in place, since bind mounts hold on to the file itself."""
+        """Write the names of all pods for all pods; in place, since bind mounts hold on to the file itself."""
         with open(self.hosts, "r+") as file:
             file.write("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in names.items()))
             file.truncate()
@@ -101,7 +101,7 @@ class ContainerStarter:
         return None
 
     def _variables(self, body: Body, container: Body, address: str) -> dict[str, str]:
-        """The environment that a container's manifest asks for."""
+        """The environment that a container's manifest sets."""
         name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
         fields = {"status.podIP": address, "metadata.name": name, "metadata.namespace": namespace}
         values = {}

@@ -90,7 +90,7 @@ class FakeApi:
         return body
 
     def remove(self, plural: str, name: str, *, silently: bool = False) -> None:
-        """Delete an object; silently: no watch hears of it."""
+        """Delete an object; silently: no watch reports it."""
         body = self.objects.pop((plural, "default", name))
         body["metadata"]["resourceVersion"] = str(next(self._versions))
         if not silently:
@@ -103,7 +103,7 @@ class FakeApi:
         return sorted(name for kind, _, name in self.objects if kind == plural)
 
     def hide(self, plural: str) -> None:
-        """A definition is deleted, with all of its objects; who watched them hears of it."""
+        """A definition is deleted, with all of its objects; who watched them is notified."""
         for kind, _, name in list(self.objects):
             if kind == plural:
                 self.remove(plural, name)

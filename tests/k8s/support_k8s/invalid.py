@@ -26,7 +26,7 @@ HEAD = """# Specs that cannot run
 
 What each of these shows its user, on real control planes. Written by `python -m support_k8s.invalid` in `tests/k8s`; `test_cluster_invalid.py`
 sends them all again. Layers: the *schema* of the CRD refuses the object at `kubectl apply`, and so do its *rules* from Kubernetes 1.25 on; the *operator*
-reads it and sets `Failed`/`InvalidSpec`; the operator's *dry run* asks the API server about the pod, and `Failed`/`InvalidSpec` has its words; at
+reads it and sets `Failed`/`InvalidSpec`; the operator's *dry run* sends the pod to the API server, and `Failed`/`InvalidSpec` has its words; at
 *creation* of the pod something that may change is missing: `Admitted` is False, and the job starts once it is there. Seconds are those from
 sending to seeing. The words "The API server does not take Pod …" and "Pod in version …" are left out here.
 
@@ -158,8 +158,8 @@ def send(site: Site, number: int, what: str, body: dict[str, Any]) -> Row:
         layer = "rules" if any(rule in message for rule in _RULES) else "schema"
         return Row(what, layer, time.monotonic() - start, _short(message))
     try:
-        site.until(lambda: _told(site, name) or _ran(site, name), 30, what, pause=0.02)
-        seconds, condition = time.monotonic() - start, _told(site, name)
+        site.until(lambda: _reported(site, name) or _ran(site, name), 30, what, pause=0.02)
+        seconds, condition = time.monotonic() - start, _reported(site, name)
         if condition is None:
             return Row(what, "none", seconds, "it runs: this server takes it")
         if condition.type == "Admitted":
@@ -171,8 +171,8 @@ def send(site: Site, number: int, what: str, body: dict[str, Any]) -> Row:
         site.client.delete(f"{JOBS}/{name}")
 
 
-def _told(site: Site, name: str) -> Condition | None:
-    """The condition that tells the user what is wrong, once there is one."""
+def _reported(site: Site, name: str) -> Condition | None:
+    """The condition that says to the user what is wrong, once there is one."""
     status = site.status(name)
     admitted = status.condition("Admitted")
     if status.is_true("Failed"):

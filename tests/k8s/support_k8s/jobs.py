@@ -95,7 +95,7 @@ INVALID = [
     ("failure rule without action", changed("spec/failurePolicy", {"rules": [{"exitCodes": [3]}]}), "action"),
     ("impossible exit code", changed("spec/failurePolicy", {"rules": [{"action": "FailJob", "exitCodes": [0]}]}), "exitCodes"),
     (
-        "a failure rule that is never asked",
+        "a failure rule that is never applied",
         changed("spec/failurePolicy", {"rules": [{"action": "Ignore", "roles": ["Worker"]}]}, workers=2)
         | {"spec": job(failurePolicy={"rules": [{"action": "Ignore"}]})["spec"] | {"msReplicaSpecs": {"Worker": role(1, restartPolicy="OnFailure")}}},
         "failurePolicy",

@@ -109,7 +109,7 @@ class ProcessKubelet:
         return True
 
     def kill_node(self, node: str) -> list[str]:
-        """A machine loses power: its pods' processes are gone, and nobody tells how they ended."""
+        """A machine loses power: its pods' processes are gone, and nobody reports how they ended."""
         with self._lock:
             lost = [pod for pod in self._pods.values() if pod.node == node and not pod.is_over]
             for pod in lost:
@@ -223,7 +223,7 @@ class ProcessKubelet:
         self._report(pod, "Running", {"running": {"startedAt": _now()}}, ready=pod.is_ready)
 
     def _probe(self, pod: Running) -> None:
-        """Ask a pod's readiness probe, a command in its mount namespace, and report what has changed."""
+        """Run a pod's readiness probe, a command in its mount namespace, and report what has changed."""
         command = _probe_command(pod)
         if command is None or pod.process is None or time.monotonic() < pod.probe_at:
             return
@@ -254,7 +254,7 @@ class ProcessKubelet:
             return all(pod.is_over for pod in self._pods.values() if pod.name == name)
 
     def _join(self) -> None:
-        """Register the nodes: the API server asks them for logs."""
+        """Register the nodes: the API server reads logs from them."""
         for node in self.nodes:
             self._client.post("/api/v1/nodes", json={"metadata": {"name": node}}).raise_for_status()
             status = {

@@ -1,4 +1,4 @@
-"""What an API server asks a kubelet when somebody reads a pod's log: `/containerLogs/NAMESPACE/POD/CONTAINER` over TLS."""
+"""What an API server requests from a kubelet to read a log: `/containerLogs/NAMESPACE/POD/CONTAINER` over TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster reduced to what `plan` sees: pods that appear, run and end as told."""
+"""A cluster reduced to what `plan` sees: pods that appear, run and end as set."""
 
 from __future__ import annotations
 

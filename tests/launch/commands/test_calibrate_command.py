@@ -1,4 +1,4 @@
-"""`sporax calibrate`: what is wrong with the command line is told before anything is measured."""
+"""`sporax calibrate`: what is wrong with the command line is reported before anything is measured."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def _nothing_is_measured(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_profile_is_written_where_it_was_asked_for(tmp_path):
+def test_the_profile_is_written_where_it_was_requested(tmp_path):
     assert cli.main(["calibrate", "--name", "mine", "--out", "mine.json"]) == 0
     assert (tmp_path / "mine.json").read_text() == "mine"
 

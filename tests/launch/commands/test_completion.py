@@ -16,8 +16,8 @@ def script(shell, capsys):
 def completed(text, *words):
     """What bash offers for the last of these words."""
     quoted = " ".join(f"'{word}'" for word in words)
-    ask = f'{text}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _shtab_sporax; echo "${{COMPREPLY[@]}}"'
-    return subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True).stdout.split()
+    line = f'{text}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _shtab_sporax; echo "${{COMPREPLY[@]}}"'
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_bash_completes_commands_flags_actions_and_files(capsys, tmp_path, monkeypatch):

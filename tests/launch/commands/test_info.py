@@ -64,7 +64,7 @@ def cuda(plugin, driver):
         ("xla_cuda13", None, ["cpu"], "cuda: the plugin xla_cuda13 is installed, but this machine shows no device: its driver must be installed"),
     ],
 )  # fmt: skip
-def test_plugin_driver_and_device_are_told_apart(plugin, driver, used, expected):
+def test_plugin_driver_and_device_are_distinguished(plugin, driver, used, expected):
     first, *others = accelerator_lines([cuda(plugin, driver)], used)
     assert first == expected
     assert others == [f"collectives between processes on {used[0]}: {'NCCL' if used == ['gpu'] else 'gloo'}"]

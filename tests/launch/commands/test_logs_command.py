@@ -125,7 +125,7 @@ def test_logs_of_other_machines_are_read_over_a_remote_shell(places, tmp_path, c
     assert f"{place}/worker_1.log, 40 lines ==" in out
     assert out.endswith("no end\N{REPLACEMENT CHARACTER}\0\n")
     assert not (tmp_path / "node1" / "made").exists()
-    # A shell may greet before it does what it is asked to.
+    # A shell may greet before it does what it is sent.
     greeting = remote_shell.read_text().replace("exec sh", "echo 'Welcome\tto node1'\nexec sh")
     remote_shell.write_text(greeting)
     assert shown(capsys, places[0], place, "--rsh", remote_shell) == (code, out, err)

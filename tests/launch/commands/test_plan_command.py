@@ -148,7 +148,7 @@ def test_wrong_settings_are_refused(run, script, flags, words):
     assert words in done.stderr
 
 
-def test_a_script_without_such_a_step_is_told(plan, script):
+def test_a_script_without_such_a_step_is_reported(plan, script):
     done = plan("--devices", "8", "script.py", "--alone", "--memry", "80GB")
     assert done.returncode == 3
     assert "the result is (8, 8)" in done.stdout
@@ -156,7 +156,7 @@ def test_a_script_without_such_a_step_is_told(plan, script):
     assert "'--memry' was handed on to the script; should it be '--memory'?" in done.stderr
 
 
-def test_a_flag_behind_the_scripts_own_arguments_is_told(plan, script):
+def test_a_flag_behind_the_scripts_own_arguments_is_reported(plan, script):
     done = plan("--devices", "8", "script.py", "--alone", "--memory", "80GB")
     assert done.returncode == 3
     assert "'--memory' was handed on to the script; flags of this command stand before the script's own" in done.stderr
@@ -180,7 +180,7 @@ def test_a_script_that_refuses_a_misspelt_flag_is_helped(run, tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_planned_is_told_with_the_scripts_line_and_no_traceback(plan, write, flags, words):
+def test_what_cannot_be_planned_is_reported_with_the_scripts_line_and_no_traceback(plan, write, flags, words):
     write("script.py", SCRIPT.replace("try:", "if True:").replace("except Exception as error:", "if False:"))
     done = plan(*flags, "script.py")
     assert done.returncode == 1
@@ -215,7 +215,7 @@ def test_a_strategy_file_with_impossible_numbers_is_wrong_input(plan, write, num
     assert words in done.stderr
 
 
-def test_a_file_that_cannot_be_written_is_told_after_the_plan(plan, script, tmp_path):
+def test_a_file_that_cannot_be_written_is_reported_after_the_plan(plan, script, tmp_path):
     (tmp_path / "plan.html").symlink_to("nowhere/plan.html")
     done = plan("--devices", "8", "--html", "plan.html", "script.py")
     assert done.returncode == 2
@@ -318,12 +318,12 @@ def test_a_saved_plan_for_another_number_of_devices_is_refused(plan, write):
         "import jax.numpy as jnp, os, sporax\nw = jnp.ones((8, 8))\nasked = os.environ.pop('SPORAX_PLAN_DEVICES')\n"
         "from sporax.runtime.planned import function\nsaved = function._planned(jnp.dot, (w, w), 2, '', 'dynamic', {}, None, {}, None, None,"
         " function.Called((), ()), None, ())\n"
-        "os.environ['SPORAX_PLAN_DEVICES'] = asked\nsporax.plan(jnp.dot, w, w, saved=saved.plan.to_json())\n"
+        "os.environ['SPORAX_PLAN_DEVICES'] = number\nsporax.plan(jnp.dot, w, w, saved=saved.plan.to_json())\n"
     )
     write("script.py", words)
     done = plan("--devices", "8", "script.py")
     assert done.returncode == 2
-    assert "the saved plan is for 2 devices, but `sporax plan --devices` asks for 8" in done.stderr
+    assert "the saved plan is for 2 devices, but `sporax plan --devices` has 8" in done.stderr
 
 
 def test_a_script_that_goes_on_after_its_plan_trains_nothing(plan, write):
@@ -503,7 +503,7 @@ Net()(Tensor(np.ones((512, 512), np.float32)))
 
 
 @pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
-def test_a_script_for_one_device_is_planned_for_those_asked_in_its_own_mode_and_says_what_alltoall_would_give(
+def test_a_script_for_one_device_is_planned_for_those_requested_in_its_own_mode_and_says_what_alltoall_would_give(
     plan, write, mode
 ):
     done = plan("--devices", "8", "--hardware", "h100", write("turned.py", TURNED), mode)
@@ -511,8 +511,8 @@ def test_a_script_for_one_device_is_planned_for_those_asked_in_its_own_mode_and_
     assert done.stdout.startswith("Plan for 8 devices")
     assert ("lower bound of all plans" in done.stdout) == (mode == "auto_parallel")
     if mode == "semi_auto_parallel":
-        time, told = re.search(r"predicted time of a step +(\S+ µs)", done.stdout)[1], " ".join(done.stdout.split())
-        note = re.search(r"'enable_alltoall=True' would give (\S+) µs in place of (\S+ µs):", told)
+        time, output = re.search(r"predicted time of a step +(\S+ µs)", done.stdout)[1], " ".join(done.stdout.split())
+        note = re.search(r"'enable_alltoall=True' would give (\S+) µs in place of (\S+ µs):", output)
         assert note[2] == time
         assert float(note[1]) < float(time.split()[0])
 

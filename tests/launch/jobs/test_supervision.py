@@ -18,16 +18,16 @@ from sporax.launch.jobs.supervision import (
     ClusterFormed,
     Finish,
     GraceExpired,
+    NotifyOthers,
     ProcessesEnded,
     RankJoined,
+    Report,
     RestartRule,
     RunPhase,
     SignalProcesses,
     SignalReceived,
     StartGrace,
     Supervision,
-    Tell,
-    TellOthers,
     exit_code_of,
     signal_name,
 )
@@ -52,7 +52,7 @@ def test_all_well(job: Supervision):
 def test_the_first_failure_ends_the_job_and_is_named(job: Supervision):
     assert job.handle(ProcessesEnded({1: 3})) == [
         BlameRank(1, 3),
-        TellOthers(),
+        NotifyOthers(),
         SignalProcesses((0, 2), signal.SIGTERM),
         StartGrace(GRACE_SECONDS),
     ]
@@ -74,13 +74,13 @@ def test_failures_seen_at_once_count_together(job: Supervision):
 
 
 def test_one_rank_alone_fails():
-    assert Supervision(running={0}).handle(ProcessesEnded({0: 5})) == [BlameRank(0, 5), TellOthers(), Finish(5)]
+    assert Supervision(running={0}).handle(ProcessesEnded({0: 5})) == [BlameRank(0, 5), NotifyOthers(), Finish(5)]
 
 
 def test_a_signal_is_passed_on_and_becomes_the_exit_code(job: Supervision):
     report, others, passed_on, grace = job.handle(SignalReceived(signal.SIGINT))
-    assert report == Tell("got SIGINT (signal 2)")
-    assert others == TellOthers()
+    assert report == Report("got SIGINT (signal 2)")
+    assert others == NotifyOthers()
     assert passed_on == SignalProcesses((0, 1, 2), signal.SIGINT)
     assert grace == StartGrace(GRACE_SECONDS)
     assert job.handle(ProcessesEnded({0: 1, 1: -2, 2: 0})) == [Finish(130)]
@@ -96,8 +96,8 @@ def test_ranks_that_wait_for_one_that_is_gone_do_not_wait_for_the_time_out(job: 
     first, second = ProcessesEnded({1: 0}), RankJoined(0)
     assert job.handle(first if ends_first else second) == []
     answers, *rest = job.handle(second if ends_first else first)
-    assert answers == Tell("local ranks [1] ended without joining the job, for which local ranks [0] wait")
-    assert rest == [TellOthers(), SignalProcesses((0, 2), signal.SIGTERM), StartGrace(GRACE_SECONDS)]
+    assert answers == Report("local ranks [1] ended without joining the job, for which local ranks [0] wait")
+    assert rest == [NotifyOthers(), SignalProcesses((0, 2), signal.SIGTERM), StartGrace(GRACE_SECONDS)]
 
 
 def test_ranks_that_have_joined_may_end_one_by_one(job: Supervision):
@@ -111,8 +111,8 @@ def test_a_failure_elsewhere_ends_the_job(job: Supervision):
     join_all(job)
     assert job.handle(ClusterEnded("rank 7 is gone")) == [StartGrace(LAST_WORDS_SECONDS)]
     assert job.handle(GraceExpired()) == [
-        Tell("rank 7 is gone"),
-        TellOthers(),
+        Report("rank 7 is gone"),
+        NotifyOthers(),
         SignalProcesses((0, 1, 2), signal.SIGTERM),
         StartGrace(GRACE_SECONDS),
     ]
@@ -128,14 +128,14 @@ def test_a_failure_here_that_the_scheduler_sees_first_is_still_named_by_how_it_e
 def test_when_time_is_up_the_missing_rank_is_named_before_those_that_waited(job: Supervision):
     job.handle(RankJoined(0))
     job.handle(ClusterEnded("ranks [1, 2] never came"))
-    assert job.handle(ProcessesEnded({0: 1}))[:2] == [Tell("ranks [1, 2] never came"), BlameRank(0, 1)]
+    assert job.handle(ProcessesEnded({0: 1}))[:2] == [Report("ranks [1, 2] never came"), BlameRank(0, 1)]
 
 
 def test_ranks_that_end_well_while_the_cluster_has_failed_do_not_make_it_well(job: Supervision):
     join_all(job)
     job.handle(ClusterEnded("rank 7 is gone"))
     assert job.handle(ProcessesEnded({0: 0, 1: 0, 2: 0})) == []
-    assert job.handle(GraceExpired()) == [Tell("rank 7 is gone"), TellOthers(), Finish(1)]
+    assert job.handle(GraceExpired()) == [Report("rank 7 is gone"), NotifyOthers(), Finish(1)]
 
 
 EVENTS = [
@@ -181,11 +181,11 @@ def test_exit_codes_and_names():
 
 @pytest.mark.parametrize("cause", [2, ELSEWHERE])
 def test_the_rank_that_notices_is_not_the_headline(job: Supervision, cause: int):
-    """It has told the scheduler of the rank that is stopped, or has left, and ends because of that."""
+    """It has notified the scheduler of the rank that is stopped, or has left, and ends because of that."""
     join_all(job)
     job.handle(ClusterEnded("rank 2 is stopped: rank 0 ended because it waits", cause))
     instructions = job.handle(ProcessesEnded({0: 1}))
-    assert instructions[0] == Tell("rank 2 is stopped: rank 0 ended because it waits")
+    assert instructions[0] == Report("rank 2 is stopped: rank 0 ended because it waits")
     assert not any(isinstance(instruction, BlameRank) for instruction in instructions)
     assert job.is_secondary_failure(0)
     assert not job.is_secondary_failure(cause)
@@ -199,12 +199,12 @@ def test_of_ranks_that_fail_together_the_first_is_the_headline(job: Supervision)
     assert [item for item in instructions if isinstance(item, BlameRank)] == [BlameRank(1, 1)]
 
 
-def test_ranks_that_save_and_leave_when_asked_have_not_failed():
+def test_ranks_that_save_and_leave_on_request_have_not_failed():
     job = Supervision(running={0, 1}, graceful=True)
     join_all(job)
-    told, asked, grace = job.handle(SignalReceived(signal.SIGTERM))
-    assert isinstance(told, Tell)
-    assert asked == SignalProcesses((0, 1), signal.SIGTERM)
+    reported, requested, grace = job.handle(SignalReceived(signal.SIGTERM))
+    assert isinstance(reported, Report)
+    assert requested == SignalProcesses((0, 1), signal.SIGTERM)
     assert isinstance(grace, StartGrace)
     assert grace.seconds > GRACE_SECONDS
     assert job.handle(ProcessesEnded({0: 0})) == []
@@ -225,7 +225,7 @@ def test_the_headline_of_a_rank_that_left_is_what_the_others_say_however_it_ends
     join_all(job)
     job.handle(ClusterEnded("rank 1 has left the job while others needed it", 1, is_accused=True))
     instructions = job.handle(ProcessesEnded({1: 1}))
-    assert instructions[0] == Tell("rank 1 has left the job while others needed it")
+    assert instructions[0] == Report("rank 1 has left the job while others needed it")
     assert not any(isinstance(instruction, BlameRank) for instruction in instructions)
 
 
@@ -244,7 +244,7 @@ def test_no_failure_is_secondary_where_no_rank_is_blamed(job: Supervision):
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_killed_rank_is_the_headline_however_late_its_end_is_seen(seed: int, killed: int):
-    """Exceptions and aborts of the others, and what they tell the scheduler, are seen before, after, or not at all."""
+    """Exceptions and aborts of the others, and what they report to the scheduler, are seen before, after, or not at all."""
     dice = random.Random(seed)
     job = Supervision(running={0, 1, 2, 3})
     join_all(job)
@@ -266,15 +266,15 @@ def test_a_killed_rank_is_the_headline_however_late_its_end_is_seen(seed: int, k
         instructions += job.handle(event)
         check_job(job)
     # The scheduler's word is enough where it names the killed one before anything else has failed.
-    headlines = [item for item in instructions if isinstance(item, (BlameRank, Tell))]
-    assert headlines in ([BlameRank(killed, -signal.SIGKILL)], [Tell(f"rank {killed} ended without saying goodbye")])
+    headlines = [item for item in instructions if isinstance(item, (BlameRank, Report))]
+    assert headlines in ([BlameRank(killed, -signal.SIGKILL)], [Report(f"rank {killed} ended without saying goodbye")])
 
 
 def test_an_exception_is_believed_after_a_moment(job: Supervision):
     join_all(job)
     assert job.handle(ProcessesEnded({2: 5})) == [StartGrace(SIGNALS_SECONDS)]
     assert job.handle(ClusterEnded("rank 2 ended with an exception", 2)) == []
-    assert job.handle(GraceExpired())[:2] == [BlameRank(2, 5), TellOthers()]
+    assert job.handle(GraceExpired())[:2] == [BlameRank(2, 5), NotifyOthers()]
 
 
 def test_an_exception_is_believed_at_once_where_no_rank_is_left_that_could_have_been_killed(job: Supervision):
@@ -284,7 +284,7 @@ def test_an_exception_is_believed_at_once_where_no_rank_is_left_that_could_have_
     assert BlameRank(1, 5) in job.handle(ProcessesEnded({2: 0}))
 
 
-def test_whoever_stops_a_job_whose_rank_has_failed_hears_of_it(job: Supervision):
+def test_whoever_stops_a_job_whose_rank_has_failed_is_notified(job: Supervision):
     join_all(job)
     job.handle(ProcessesEnded({1: 5}))
     assert job.handle(SignalReceived(signal.SIGINT))[0] == BlameRank(1, 5)
@@ -296,7 +296,7 @@ def test_the_exit_code_of_a_rank_elsewhere_is_waited_for_and_becomes_the_launche
     assert job.handle(ClusterEnded("rank 7 ended", ELSEWHERE, is_open=True)) == [StartGrace(OPEN_SECONDS)]
     assert job.handle(ProcessesEnded({0: 1, 1: -signal.SIGABRT})) == []
     instructions = job.handle(ClusterEnded("rank 7 ended with exit code 3", ELSEWHERE, exit_code=3))
-    assert instructions[:2] == [Tell("rank 7 ended with exit code 3"), TellOthers()]
+    assert instructions[:2] == [Report("rank 7 ended with exit code 3"), NotifyOthers()]
     assert job.handle(ProcessesEnded({2: -15})) == [Finish(3)]
 
 
@@ -304,7 +304,7 @@ def test_a_launcher_elsewhere_that_says_nothing_more_is_waited_for_no_longer_tha
     join_all(job)
     job.handle(ClusterEnded("rank 7 ended", ELSEWHERE, is_open=True))
     assert job.handle(ProcessesEnded({0: 1, 1: 1, 2: 1})) == []
-    assert job.handle(GraceExpired()) == [Tell("rank 7 ended"), TellOthers(), Finish(1)]
+    assert job.handle(GraceExpired()) == [Report("rank 7 ended"), NotifyOthers(), Finish(1)]
 
 
 def test_the_exit_code_is_that_of_the_rank_that_failed_first(job: Supervision):
@@ -331,7 +331,7 @@ def test_ranks_that_have_ended_well_do_not_start_again():
 
 
 @pytest.mark.parametrize("is_local", [True, False])
-def test_ranks_that_were_told_to_stop_do_not_start_again(is_local: bool):
+def test_ranks_that_were_signaled_to_stop_do_not_start_again(is_local: bool):
     """By a signal to this launcher, or to that of another node."""
     job = restarting()
     if is_local:

@@ -11,7 +11,7 @@ from sporax.launch.servers import ps_job
 from sporax.launch.servers.ps_cluster import NodeShare
 
 SECONDS = 30
-"""In which a word over a socket of this machine is heard, on a busy computer, too."""
+"""In which a word over a socket of this machine arrives, on a busy computer, too."""
 
 
 class OtherLaunchers(ps_job.OtherLaunchers):
@@ -79,12 +79,12 @@ def test_a_launcher_that_is_gone_is_named_to_all_others(first, variables):
     reason = f"the launcher on {socket.gethostname()} ended without saying goodbye (killed, or its machine is gone)"
     assert until(bool, first) == reason
     assert until(bool, other) == reason
-    # Asked again the first one says the same; the other one has ended its connection.
+    # Queried again the first one says the same; the other one has ended its connection.
     assert first.failure() == reason
     one.link.close()
 
 
-def test_what_a_launcher_says_of_its_end_is_told_to_all_others(first, variables):
+def test_what_a_launcher_says_of_its_end_is_sent_to_all_others(first, variables):
     one, other = others(first, variables)
     membership.leave_as_launcher(one.link._stream, messages.Leave("got SIGTERM (signal 15)"))
     reason = f"the launcher on {socket.gethostname()} got SIGTERM (signal 15)"
@@ -93,13 +93,13 @@ def test_what_a_launcher_says_of_its_end_is_told_to_all_others(first, variables)
 
 
 @pytest.mark.parametrize("speaks", ["first", "other"])
-def test_launchers_hear_with_which_code_another_ends(first, variables, speaks):
+def test_launchers_are_notified_with_which_code_another_ends(first, variables, speaks):
     one, other = others(first, variables)
-    (first if speaks == "first" else one).tell("has ended its processes: worker 1 ended with exit code 3", 3)
+    (first if speaks == "first" else one).report("has ended its processes: worker 1 ended with exit code 3", 3)
     reason = f"the launcher on {socket.gethostname()} has ended its processes: worker 1 ended with exit code 3"
-    hear = [one, other] if speaks == "first" else [first, other]
-    assert [until(bool, link) for link in hear] == [reason, reason]
-    assert [link.exit_code for link in hear] == [3, 3]
+    links = [one, other] if speaks == "first" else [first, other]
+    assert [until(bool, link) for link in links] == [reason, reason]
+    assert [link.exit_code for link in links] == [3, 3]
 
 
 def test_a_first_launcher_that_is_gone_is_named(first, variables):
@@ -135,11 +135,11 @@ def test_a_first_launcher_that_never_comes_is_named(variables):
 
 def test_a_launcher_with_another_token_does_not_count(first, variables):
     stranger = OtherLaunchers(NodeShare(1, 3), {**variables, "SPORAX_TOKEN": "f" * 32}, SECONDS)
-    heard = []
-    thread = threading.Thread(target=lambda: heard.append(stranger.failure()))
+    received = []
+    thread = threading.Thread(target=lambda: received.append(stranger.failure()))
     thread.start()
     until(lambda _: bool(first.link._scheduler._refused), first)
     thread.join()
     assert not first.link._cluster.watchers
-    # The thread may have heard the answer already, which comes once.
-    assert "its token is another one" in (heard[0] or until(bool, stranger))
+    # The thread may have received the answer already, which comes once.
+    assert "its token is another one" in (received[0] or until(bool, stranger))

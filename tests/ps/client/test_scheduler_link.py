@@ -1,4 +1,4 @@
-"""What a worker tells the scheduler through its connection."""
+"""What a worker sends the scheduler through its connection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ForgetfulScheduler:
     """Answers as a scheduler that is killed and started again just before its journal has the first `lost` messages."""
 
     def __init__(self, lost: int) -> None:
-        self.told = 0
+        self.reported = 0
         self._lost = lost
         self._transport = Transport(None)
         self._router = self._transport.listen("tcp://127.0.0.1:*")
@@ -58,8 +58,8 @@ class ForgetfulScheduler:
             case Heartbeat():
                 yield HeartbeatReply(message.sent, 1)
             case Initialised():
-                self.told += 1
-                if self.told > self._lost:
+                self.reported += 1
+                if self.reported > self._lost:
                     yield message
 
 
@@ -70,10 +70,10 @@ def scheduler(request: pytest.FixtureRequest) -> Iterator[ForgetfulScheduler]:
     scheduler.close()
 
 
-def test_that_values_exist_is_told_until_the_scheduler_has_noted_it(
+def test_that_values_exist_is_reported_until_the_scheduler_has_noted_it(
     scheduler: ForgetfulScheduler, request: pytest.FixtureRequest
 ) -> None:
     link = SchedulerLink(scheduler.address, node="w", rank=0, keys=None, timeout=30)
     link.initialised()
     link.close()
-    assert scheduler.told == request.node.callspec.params["scheduler"] + 1
+    assert scheduler.reported == request.node.callspec.params["scheduler"] + 1

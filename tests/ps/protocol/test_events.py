@@ -1,4 +1,4 @@
-"""Events and actions of the state machines are told apart by their type alone."""
+"""Events and actions of the state machines are distinguished by their type alone."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from sporax.ps.scheduler.journal import Journal
 from sporax.ps.scheduler.sample_leases import SampleLeases
 
 
-def ask(rank, incarnation=1):
+def request(rank, incarnation=1):
     return LeaseSamples(0, rank, incarnation, total=10, size=4)
 
 
@@ -21,28 +21,28 @@ def leases():
 def test_leases_cover_all_samples_once(leases):
     leased = []
     for _ in range(3):
-        leased.append(leases.lend(ask(0)))
+        leased.append(leases.lend(request(0)))
         assert leases.finish(leased[-1])
     assert [leases.samples_of(lease) for lease in leased] == [(0, 4), (4, 8), (8, 10)]
-    assert leases.lend(ask(0)) is None
+    assert leases.lend(request(0)) is None
     assert not leases.has_open_leases
 
 
-def test_a_worker_that_asks_again_gets_the_lease_that_it_has(leases):
-    assert leases.lend(ask(0)) == leases.lend(ask(0)) == 0
-    assert leases.lend(ask(1)) == 1
+def test_a_worker_that_repeats_its_request_gets_the_lease_that_it_has(leases):
+    assert leases.lend(request(0)) == leases.lend(request(0)) == 0
+    assert leases.lend(request(1)) == 1
 
 
 def test_what_a_restarted_worker_had_not_finished_is_leased_again(leases):
-    first, second = leases.lend(ask(0)), leases.lend(ask(1))
+    first, second = leases.lend(request(0)), leases.lend(request(1))
     leases.finish(second)
     leases.take_back(0, 2)
     leases.take_back(1, 2)
-    assert leases.lend(ask(2)) == first
-    assert leases.lend(ask(1, 2)) == 2
+    assert leases.lend(request(2)) == first
+    assert leases.lend(request(1, 2)) == 2
 
 
 def test_a_lease_is_finished_once(leases):
-    lease = leases.lend(ask(0))
+    lease = leases.lend(request(0))
     assert leases.finish(lease)
     assert not leases.finish(lease)

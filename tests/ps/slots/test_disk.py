@@ -89,7 +89,7 @@ def test_pages_ahead_take_a_small_part_of_what_is_free(tmp_path: Path, monkeypat
     log.close()
 
 
-def test_a_disk_that_the_first_steps_would_fill_is_told_before_them(
+def test_a_disk_that_the_first_steps_would_fill_is_reported_before_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = SlotLog(tmp_path, sync=False)
@@ -143,7 +143,7 @@ def test_a_journal_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     assert read_journal(path).job == "job"
 
 
-def test_processes_hear_why_the_scheduler_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_receive_why_the_scheduler_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = ServerScheduler("127.0.0.1:*", Options(), 1, 1, tmp_path / "scheduler-1.journal")
     address = scheduler._router.last_endpoint.decode()
     monkeypatch.setattr(os, "fsync", full)

@@ -117,7 +117,7 @@ def test_after_damage_a_slot_is_exact_or_named(
     assume(len(changed) == len(data) or start not in (0, *ends))
     starts = [0, *ends[:-1]]
     hit = {number for number in range(len(records)) if starts[number] < stop and ends[number] > start}
-    # Behind the last record that is whole nothing tells damage from a torn record.
+    # Behind the last record that is whole nothing distinguishes damage from a torn record.
     whole = [number for number in range(len(records)) if number not in hit]
     tail = {number for number in hit if not whole or number > whole[-1]}
     assert bool(replay.damages) == bool(hit - tail)

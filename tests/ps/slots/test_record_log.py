@@ -197,5 +197,5 @@ def test_pages_are_wanted_again_when_half_of_them_are_used(tmp_path: Path, monke
     assert log.wants_pages
     monkeypatch.setattr(record_log, "free_bytes", lambda _: 0)
     assert not log.prepare()
-    assert not log.wants_pages, "a disk without room is not asked again and again"
+    assert not log.wants_pages, "a disk without room is not tried again and again"
     log.close()

@@ -28,8 +28,8 @@ def test_the_index_equals_a_dict(batches: list[list[int]]) -> None:
         new = [number for number in batch if number not in model]
         index.insert(np.array(new, np.int64), np.arange(len(model), len(model) + len(new)))
         model |= {number: position for position, number in enumerate(new, len(model))}
-        asked = np.array([*model, *range(20)], np.int64)
-        assert index.find(asked).tolist() == [model.get(int(number), -1) for number in asked]
+        queried = np.array([*model, *range(20)], np.int64)
+        assert index.find(queried).tolist() == [model.get(int(number), -1) for number in queried]
 
 
 @given(st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=20, unique=True), max_size=20))

@@ -43,7 +43,7 @@ def values(store: ServerStore) -> bytes:
 
 
 def write_checkpoint(address: str) -> None:
-    """Have one written; the scheduler hears a little later than the workers that there are values."""
+    """Have one written; the scheduler is notified a little later than the workers that there are values."""
     until = time.monotonic() + 20
     while cli.main(["ps", "checkpoint", "--scheduler", address]) != 0:
         assert time.monotonic() < until
@@ -127,7 +127,7 @@ def test_losing_every_copy_names_the_slots_and_the_last_checkpoint(tmp_path: Pat
     cluster = background(1, 1, MS_PS_STALENESS="-1", MS_PS_CHECKPOINT_PATH=str(tmp_path), **variables)
     with cluster:
         store = store_of(cluster)
-        # A busy scheduler may not answer in time, and is asked again.
+        # A busy scheduler may not answer in time, and is queried again.
         while (status := cluster.cluster.status()) is None or not json.loads(status.text)["checkpoint"]:
             time.sleep(0.05)
         cluster.cluster.kill("server", 0)

@@ -240,7 +240,7 @@ def test_answers_are_received_while_the_caller_does_something_else() -> None:
 
 
 def test_messages_that_came_with_others_are_not_left_until_more_come(hubs: tuple[Streams, Streams, str]) -> None:
-    """One read brings many small messages, of which a turn takes only some: the kernel does not tell of the rest again."""
+    """One read brings many small messages, of which a turn takes only some: the kernel does not report the rest again."""
     server, client, path = hubs
     connection = client.connect(path, b"me")
     assert connection is not None
@@ -382,7 +382,7 @@ def test_a_message_that_has_come_while_another_was_served_needs_no_look_at_the_k
     assert counted.found <= 10, "sixteen are taken in a turn"
 
 
-def test_a_connection_is_asked_in_vain_more_and_more_rarely(tmp_path: Path) -> None:
+def test_a_connection_is_polled_in_vain_more_and_more_rarely(tmp_path: Path) -> None:
     server, client = Streams(str(tmp_path / "s")), Streams()
     connection = client.connect(str(tmp_path / "s"), b"me")
     assert connection is not None

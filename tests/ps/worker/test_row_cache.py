@@ -1,4 +1,4 @@
-"""Rows of a served table in a worker: gradients that wait here, rows asked for ahead, and batches whose successor is known."""
+"""Rows of a served table in a worker: gradients that wait here, rows requested ahead, and batches whose successor is known."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -110,7 +110,7 @@ def test_an_evaluation_of_more_rows_than_there_is_room_reads_past_the_cache():
     np.testing.assert_array_equal(table.positions(servers, np.array([1, 2]))[0], places)
 
 
-def test_rows_of_the_next_step_are_asked_for_while_a_step_runs_where_its_batch_is_known():
+def test_rows_of_the_next_step_are_requested_while_a_step_runs_where_its_batch_is_known():
     table, servers = RowCache("table", WIDTH, 6), Servers()
     servers.next_batches.announce([np.array([1, 2])], [np.array([2, 3, 2])])
     train(table, servers, 1, 2)
@@ -121,7 +121,7 @@ def test_rows_of_the_next_step_are_asked_for_while_a_step_runs_where_its_batch_i
     assert table.hits == 2
 
 
-def test_rows_that_stay_usable_and_clocks_that_are_not_known_are_not_asked_for():
+def test_rows_that_stay_usable_and_clocks_that_are_not_known_are_not_requested():
     table, servers = RowCache("table", WIDTH, 6), Servers(staleness=2)
     table.positions(servers, np.array([1, 2]))
     table.prefetch(servers, np.array([2, 3]))

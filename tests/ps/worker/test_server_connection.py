@@ -32,7 +32,7 @@ class Store:
         return self.finish_pull(self.start_pull(rows, dense=dense, part=part))
 
     def start_pull(self, rows=None, dense=True, part=0, ahead=0):
-        self.log.append(("ask", part, self.clock + ahead))
+        self.log.append(("request", part, self.clock + ahead))
         return self.clock + ahead, rows or {}
 
     def finish_pull(self, plan):
@@ -135,9 +135,9 @@ def test_gradients_belong_to_the_rows_that_the_step_looked_up(cache):
 def test_rows_that_were_requested_ahead_are_not_fetched_again(cache):
     table, connection = cache
     table.prefetch(connection, np.array([5, 6]))
-    asked = len(connection.store.log)
+    requests = len(connection.store.log)
     assert step(table, connection, [5, 6])[1] == 0
-    assert len(connection.store.log) == asked
+    assert len(connection.store.log) == requests
 
 
 def train(table, connection, part, ids, gradient=1.0):
@@ -155,7 +155,7 @@ def make(staleness, capacity=4):
 
 
 @pytest.mark.parametrize("how", ["during the step", "before its lookup", "by the data set"])
-def test_the_next_rows_are_asked_for_at_the_next_clock_while_the_step_runs(how):
+def test_the_next_rows_are_requested_at_the_next_clock_while_the_step_runs(how):
     connection, table, part = make(0)
     batches = [np.array([[1, 2]]), np.array([[2, 3]]), np.array([[3, 1]])]
     for number, ids in enumerate(batches):
@@ -166,20 +166,20 @@ def test_the_next_rows_are_asked_for_at_the_next_clock_while_the_step_runs(how):
             table.prefetch(connection, following)
         before = table.misses
         _, rows = table.positions(connection, ids)
-        np.testing.assert_array_equal(rows[..., 1], number)  # the rows of this clock, asked for or not
+        np.testing.assert_array_equal(rows[..., 1], number)  # the rows of this clock, requested or not
         if how == "during the step" and following is not None:
             table.prefetch(connection, following)
-        asked_before_push = connection.store.log[-1]
+        requested_before_push = connection.store.log[-1]
         connection.exchange(part, np.array([0.5]), [np.ones((2, 2), np.float32), np.zeros((4, 2), np.float32)])
         if following is not None and (number or how != "before its lookup"):
-            assert asked_before_push == ("ask", 0, number + 1)
+            assert requested_before_push == ("request", 0, number + 1)
         if number > (how == "before its lookup"):
             assert table.misses == before
 
 
 @pytest.mark.parametrize(("staleness", "capacity"), [(0, 4), (1, 4), (3, 4), (3, 20), (-1, 4)])
 def test_written_back_gradients_are_those_of_all_steps(staleness, capacity):
-    """Evicted, too old, replaced by a copy asked for ahead, or left at the end: each gradient goes out once."""
+    """Evicted, too old, replaced by a copy requested ahead, or left at the end: each gradient goes out once."""
     connection, table, part = make(staleness, capacity)
     draw = np.random.default_rng(0)
     batches = [draw.integers(0, 12, 3) for _ in range(60)]
@@ -248,10 +248,10 @@ def test_a_synchronous_step_waits_for_the_values_of_the_next_clock():
     assert exchange(connection, part, 2) == [1, 2]
     assert connection.store.log == [
         ("push", 0, 0),
-        ("ask", 0, 1),
+        ("request", 0, 1),
         ("wait", 1),
         ("push", 0, 1),
-        ("ask", 0, 2),
+        ("request", 0, 2),
         ("wait", 2),
     ]
     assert connection.store.pushed[1] == [0.5]
@@ -261,7 +261,7 @@ def test_with_staleness_a_step_takes_the_values_requested_before_and_leaves_its_
     connection = ServerConnection(Store(staleness=1))
     connection.parts.append(part := ServedPart(0, [(2, 2)], []))
     assert exchange(connection, part, 4) == [1, 1, 2, 3]
-    assert connection.store.log[-3:] == [("push", 0, 3), ("wait", 3), ("ask", 0, 4)]
+    assert connection.store.log[-3:] == [("push", 0, 3), ("wait", 3), ("request", 0, 4)]
     connection.close()
     assert connection.store.log[-2:] == [("wait", 4), ("close", True)]
     connection.close()  # once
@@ -272,7 +272,7 @@ def test_a_process_that_continues_another_one_skips_the_parts_that_have_made_the
     connection.parts += [ServedPart(0, [(2, 2)], []), ServedPart(1, [(2, 2)], [])]
     connection.store.link.incarnation, connection.store.clock = 2, 1  # part 0 has made its step of this round
     exchange(connection, connection.parts[0])
-    assert connection.store.log == [("ask", 0, 1)]
+    assert connection.store.log == [("request", 0, 1)]
     exchange(connection, connection.parts[1])
     assert connection.store.log[1] == ("push", 1, 1)
 
@@ -385,5 +385,5 @@ def test_a_push_that_does_not_count_is_not_followed_by_a_wait_for_its_next_clock
     part = connection.attach(["w"], [np.zeros(4, np.float32)], [0], [SGD], [])
     (values,) = connection.exchange(part, np.array([0.1]), [np.ones(4, np.float32)])
     np.testing.assert_array_equal(values, 0)
-    asked = [entry for entry in connection.store.log if entry[0] != "close"]
-    assert asked == [("push", 0, 0), ("ask", 0, 1), ("wait", 1), ("give up", 1), ("ask", 0, 0)]
+    requests = [entry for entry in connection.store.log if entry[0] != "close"]
+    assert requests == [("push", 0, 0), ("request", 0, 1), ("wait", 1), ("give up", 1), ("request", 0, 0)]

@@ -13,10 +13,10 @@ SECONDS = 10.0
 def worker(rank=0, first_workers=1, members=(), clock=0, staleness=0, leased=(), parts=1):
     """A connection with what leases look at."""
     store = SimpleNamespace(rank=rank, members=members, clock=clock, options=SimpleNamespace(staleness=staleness))
-    store.asked = []
+    store.requests = []
 
     def samples(total, size):
-        store.asked.append((total, size))
+        store.requests.append((total, size))
         yield from leased
 
     store.samples = samples
@@ -62,7 +62,7 @@ def test_with_staleness_a_push_carries_the_lease_of_its_samples_and_their_number
         seen.append((samples, leases.has_lease, leases.of_push()))
         leases.pushed()
     assert seen == [(range(3), True, (0, 3.0)), (range(3, 5), True, (7, 2.0))]
-    assert connection.store.asked == [(5, 3)]
+    assert connection.store.requests == [(5, 3)]
     assert (leases.has_lease, leases.of_push()) == (False, (-1, 1.0))
 
 

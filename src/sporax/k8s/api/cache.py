@@ -75,7 +75,7 @@ class JobCache:
         self._drop_if_empty(key_of(kind, body))
 
     def miss_job(self, key: JobKey) -> None:
-        """A job was asked for and is not there."""
+        """A requested job is not there."""
         place = names.KIND, key.name
         if (entry := self._objects.get(key, {}).get(place)) is not None:
             # It was deleted later than it was seen.

@@ -75,7 +75,7 @@ def pod(job: Job, role: PodRole, index: int, sizes: dict[PodRole, int], gang: Ga
 
 
 def environment(job: Job, role: PodRole, sizes: dict[PodRole, int]) -> list[Manifest]:
-    """The variables that tell a process its place in the job."""
+    """The variables that give a process its place in the job."""
     own_address = {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     # The scheduler binds its own address: its name may not be in the DNS before it runs.
     host = own_address if role is PodRole.SCHEDULER else {"value": service_host(job)}
@@ -193,7 +193,7 @@ def budget_name(job_name: str) -> str:
 
 def network_policy(job: Job) -> Manifest:
     """Only pods of the job, and the operator, may connect to the job's pods."""
-    # The operator asks schedulers about membership, from another namespace.
+    # The operator queries schedulers about membership, from another namespace.
     operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "sporax-operator"}}}
     own = {"podSelector": {"matchLabels": names.job_selector(job.name)}}
     spec = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own, operator]}]}
@@ -218,7 +218,7 @@ def volume_claim(job: Job, role: PodRole, index: int) -> Manifest | None:
 def pod_group(job: Job, gang: Gang, members: int) -> Manifest:
     """The gang of a job, as its scheduler wants it written."""
     policy = job.spec.run_policy.scheduling_policy
-    assert policy is not None  # a gang is asked for by it
+    assert policy is not None  # it is what requests a gang
     spec: Manifest = {"minMember": members}
     if policy.min_resources:
         spec["minResources"] = policy.min_resources

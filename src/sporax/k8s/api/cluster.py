@@ -92,7 +92,7 @@ class KubernetesCluster:
         self._client = client
         self._budget_version = "policy/v1"
         self._gang: Gang | None = None
-        self._gang_asked_at: float | None = None
+        self._gang_queried_at: float | None = None
 
     async def knows_jobs(self) -> bool:
         """Whether the definition of our jobs is installed."""
@@ -327,11 +327,11 @@ class KubernetesCluster:
     async def find_gang(self) -> Gang | None:
         """The gang scheduler that the cluster has; Volcano if it has both."""
         now = time.monotonic()
-        # Asked seldom: a look at one job must not cost two more requests.
-        if self._gang_asked_at is None or now - self._gang_asked_at > _GANG_MEMORY_SECONDS:
+        # Queried seldom: a look at one job must not cost two more requests.
+        if self._gang_queried_at is None or now - self._gang_queried_at > _GANG_MEMORY_SECONDS:
             found = [gang for gang, resource in _GANGS.items() if await unless(self._knows(resource), NOT_FOUND)]
-            # Written after the answers: looks at other jobs go on meanwhile, and a question that failed is asked again.
-            self._gang, self._gang_asked_at = next(iter(found), None), now
+            # Written after the answers: looks at other jobs go on meanwhile, and a query that failed is repeated.
+            self._gang, self._gang_queried_at = next(iter(found), None), now
         return self._gang
 
     async def _read(self, resource: Resource, namespace: str, name: str) -> Body | None:

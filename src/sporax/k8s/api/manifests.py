@@ -65,7 +65,7 @@ def rules() -> list[Manifest]:
     return [
         _rule(names.GROUP, [names.PLURAL], "get", "list", "watch", "delete"),
         _rule(names.GROUP, [f"{names.PLURAL}/status"], "patch"),
-        # Asked for by clusters that check who lets a deletion wait (blockOwnerDeletion); no call uses it.
+        # Required by clusters that check who lets a deletion wait (blockOwnerDeletion); no call uses it.
         _rule(names.GROUP, [f"{names.PLURAL}/finalizers"], "update"),
         _rule("", ["pods"], "get", "list", "watch", "create", "delete"),
         _rule("", ["services"], "get", "list", "watch", "create", "patch"),

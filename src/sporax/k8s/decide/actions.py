@@ -1,4 +1,4 @@
-"""What a plan asks for. Each action is safe to do twice: names are fixed, and a uid says which incarnation is meant."""
+"""What a plan orders. Each action is safe to do twice: names are fixed, and a uid says which incarnation is meant."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DeletePod(Struct, frozen=True):
 
 
 class ResizeJob(Struct, frozen=True):
-    """Tell the job's scheduler how many workers and servers the job is to have; servers beyond hand over what they hold."""
+    """Send the job's scheduler how many workers and servers the job is to have; servers beyond hand over what they hold."""
 
     workers: int
     servers: int

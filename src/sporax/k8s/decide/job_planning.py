@@ -32,7 +32,7 @@ _LONGEST_HOLD_SECONDS = 60.0  # between two attempts to create what the API serv
 _STUCK_TIME = timedelta(seconds=7)  # a pod that is there so long after it must have ended has no kubelet
 _MOST_CHARACTERS = 300  # of what a scheduler or a kubelet says
 _LEAVING = "Leaving"  # an object of an earlier job is not gone yet: no event for what ends by itself
-_POLL_SECONDS = 1.0  # how often the job's scheduler is asked while servers copy or drain
+_POLL_SECONDS = 1.0  # how often the job's scheduler is queried while servers copy or drain
 
 
 def plan(
@@ -54,11 +54,11 @@ def plan(
         status: what was remembered last.
         pods: every pod that carries the job's labels.
         now: the time, with its zone.
-        membership: what the job's scheduler says; None if it cannot be asked or says nothing.
+        membership: what the job's scheduler says; None if it cannot be queried or says nothing.
         gang: the gang scheduler that the cluster has; None if it has none.
         shared_is_complete: whether what the job's pods share is there, as it was made.
         gang_members: how many pods the job's pod group waits for; None if there is no such group.
-        progress: how far the job is, if rank 0 was asked and has answered.
+        progress: how far the job is, if rank 0 was queried and has answered.
     """
     # A job that was refused begins without a past.
     draft = ActionsDraft(job, _forgotten_refusal(job, status), pods, now, membership, gang)
@@ -158,7 +158,7 @@ def _advance(draft: ActionsDraft, shared_is_complete: bool, gang_members: int | 
     else:
         if late is not None:
             draft.wake_at(late)
-        _tell_sizes(draft)
+        _send_sizes(draft)
         _shrink(draft)
         _grow(draft, shared_is_complete, gang_members)
         _guard_servers(draft)
@@ -189,7 +189,7 @@ def _decide_sizes(draft: ActionsDraft) -> None:
             continue
         sizes[role.value], refusal = _decide_size(draft, role, part, sizes.get(role.value))
         if refusal:
-            refusals.append(f"{role.value}: {part.replicas} replicas asked for, {refusal}")
+            refusals.append(f"{role.value}: {part.replicas} replicas requested, {refusal}")
     resized = draft.status.sizes and sizes != draft.status.sizes
     draft.update(sizes=sizes)
     if resized:
@@ -197,26 +197,26 @@ def _decide_sizes(draft: ActionsDraft) -> None:
         draft.report("Normal", "Resized", f"The job has a new size: {text}.")
     if refusals:
         message = "; ".join(refusals)
-        if draft.state(facts.SCALED, "False", "NotAsAsked", message):
+        if draft.state(facts.SCALED, "False", "NotAsRequested", message):
             draft.report("Warning", "NotScaled", message)
     elif draft.status.condition(facts.SCALED) is not None:
-        draft.state(facts.SCALED, "True", "AsAsked", "The job has the size that is asked for.")
+        draft.state(facts.SCALED, "True", "AsRequested", "The job has the requested size.")
 
 
 def _decide_size(draft: ActionsDraft, role: PodRole, part: ReplicaSpec, size: int | None) -> tuple[int, str]:
-    """How many pods one role is to have, and why they are not as many as asked for; "" if they are."""
-    asked, is_elastic = part.replicas, draft.spec.is_elastic(role)
-    # The first size is always taken: nothing runs yet that would have to be told.
+    """How many pods one role is to have, and why they are not as many as requested; "" if they are."""
+    requested, is_elastic = part.replicas, draft.spec.is_elastic(role)
+    # The first size is always taken: nothing runs yet that would have to be notified.
     if size is None or (is_elastic and not draft.spec.is_encrypted):
         low, high = part.min_replicas or 0, part.max_replicas
-        size = max(low, asked if high is None else min(asked, high))
-        return size, f"{size} within its limits" if size != asked else ""
-    if size == asked:
+        size = max(low, requested if high is None else min(requested, high))
+        return size, f"{size} within its limits" if size != requested else ""
+    if size == requested:
         return size, ""
     if is_elastic:
-        # The scheduler must be told, which needs the job's keys.
+        # The scheduler must be notified, which needs the job's keys.
         return size, (
-            f"but the job runs with {size} and its scheduler, which must be told, answers only those who have the job's keys "
+            f"but the job runs with {size} and its scheduler, which must be notified, answers only those who have the job's keys "
             "(spec.securityPolicy)"
         )
     switch = "enableDynamicWorker" if role is PodRole.WORKER else "enableDynamicServer"
@@ -241,10 +241,10 @@ def _deadline(draft: ActionsDraft) -> datetime | None:
     return None if seconds is None or start is None else start + timedelta(seconds=seconds)
 
 
-def _tell_sizes(draft: ActionsDraft) -> None:
-    """Tell the job's scheduler the sizes, until it says that it aims at them and that no server is left beyond them.
+def _send_sizes(draft: ActionsDraft) -> None:
+    """Send the job's scheduler the sizes, until it says that it aims at them and that no server is left beyond them.
 
-    A server that was starting while the size went down again joins after the scheduler was told, so it is told once more.
+    A server that was starting while the size went down again joins after the scheduler was notified, so they are sent once more.
     """
     announced, sizes = draft.membership, (draft.status.size(PodRole.WORKER), draft.status.size(PodRole.SERVER))
     if announced is None:
@@ -263,7 +263,7 @@ def _shrink(draft: ActionsDraft) -> None:
 
     In a job whose scheduler answers, workers beyond the size end by themselves between two steps; servers are drained.
     """
-    # Without an answer no server could tell a worker to leave.
+    # Without an answer no server could dismiss a worker.
     leave_by_themselves = {PodRole.SERVER} if draft.membership is None else {PodRole.SERVER, PodRole.WORKER}
     beyond = {role: set(draft.pods) - set(draft.target_names(role)) for role in PodRole}
     for pod in draft.pods.values():
@@ -319,7 +319,7 @@ def _grow(draft: ActionsDraft, shared_is_complete: bool, gang_members: int | Non
     gang = _target_gang(draft)
     policy, members = draft.spec.run_policy.scheduling_policy, None
     if gang is not None and policy is not None:
-        # As many as are asked for, but no more than the job has now.
+        # As many as are requested, but no more than the job has now.
         total = sum(draft.status.size(role) for role in PodRole)
         members = min(policy.min_available or total, total)
     created, waits = _missing_pods(draft, gang)
@@ -364,7 +364,7 @@ def _is_up(draft: ActionsDraft, name: str) -> bool:
 
 
 def _target_gang(draft: ActionsDraft) -> Gang | None:
-    """The gang scheduler to use. That one is asked for and the cluster has none becomes a condition."""
+    """The gang scheduler to use. A request for one that the cluster does not have becomes a condition."""
     if draft.spec.run_policy.scheduling_policy is None:
         return None
     if draft.gang is not None:
@@ -372,7 +372,7 @@ def _target_gang(draft: ActionsDraft) -> Gang | None:
         return draft.gang
     # A job is not refused for it: it can run without a gang.
     message = (
-        "spec.runPolicy.schedulingPolicy asks for gang scheduling, but the cluster has neither Volcano's PodGroup nor "
+        "spec.runPolicy.schedulingPolicy requests gang scheduling, but the cluster has neither Volcano's PodGroup nor "
         "that of scheduler-plugins; the pods start in order, without a gang."
     )
     if draft.state(facts.GANG_SCHEDULED, "False", "SchedulerAbsent", message):
@@ -389,7 +389,7 @@ def _guard_servers(draft: ActionsDraft) -> None:
         draft.update(scheduler_answers=True)
     # A scheduler that has never answered, as with keys, says nothing of copies; one that is silent now may be starting.
     copied = draft.membership.is_replicated if draft.membership is not None else not draft.status.scheduler_answers
-    # A scheduler hears of a killed server only after its lease, so its word counts while all servers are ready.
+    # A scheduler notices a killed server only after its lease, so its word counts while all servers are ready.
     allowed = copied and all(_is_up(draft, name) for name in servers)
     if not allowed:
         draft.wake_after(_POLL_SECONDS)

@@ -37,7 +37,7 @@ class Pod(Struct, frozen=True):
         failed_container: the container that has failed, if it is another one: one that prepares the pod, or a sidecar.
         reason: why it ended, in Kubernetes' words (OOMKilled, Evicted, NodeLost, Error …); "" if nothing is said.
         restarts: how often the kubelet has started that container, or one that prepares the pod, again.
-        is_deleting: whether it has been asked to end.
+        is_deleting: whether it has been requested to end.
         deleted_by: when it must have ended at the latest after that.
         is_unreachable: whether its node does not answer: its processes may run or not.
         node: where it runs; "" before it has a node.

@@ -74,7 +74,7 @@ def spec_rules() -> list[Rule]:
             f"{_ROLES}.all(r, {_is(PodRole.SERVER)} || !has({_ROLES}[r].persistentVolumeClaimTemplate))",
             f"{where}: only PS may have a persistentVolumeClaimTemplate",
         ),
-        _failure_rules_are_asked(),
+        _failure_rules_are_applied(),
         _gang_fits(),
     ]
 
@@ -133,14 +133,14 @@ def _bounds_have_effect(role: PodRole) -> Rule:
     )
 
 
-def _failure_rules_are_asked() -> Rule:
-    """A rule about a role whose containers the kubelet starts again would never be asked."""
+def _failure_rules_are_applied() -> Rule:
+    """A rule about a role whose containers the kubelet starts again would never be applied."""
     again = f"{_ROLES}[r].restartPolicy in {[RestartPolicy.ALWAYS.value, RestartPolicy.ON_FAILURE.value]!r}"
     others = "has(f.roles) && f.roles.size() > 0 && !f.roles.exists(name, name.lowerAscii() == r.lowerAscii())"
     return _rule(
         f"!has(self.failurePolicy) || self.failurePolicy.rules.all(f, {_ROLES}.all(r, !({again}) || ({others})))",
         "failurePolicy.rules: roles that a rule speaks of must have the restartPolicy Never or ExitCode: with the others "
-        "the kubelet starts the container again and no rule is asked",
+        "the kubelet starts the container again and no rule applies",
     )
 
 

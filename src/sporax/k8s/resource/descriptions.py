@@ -22,7 +22,7 @@ _OF_KUBERNETES = ("metadata",)  # an API server refuses a description of what it
 DESCRIPTIONS = {
     "apiVersion": "Version of this API: mindspore.gitee.com/v1.",
     "kind": "Kind of this object: MSJob.",
-    "spec": "What the user asks for.",
+    "spec": "What the user requests.",
     "spec.msReplicaSpecs": (
         "Roles of the job: Scheduler, PS (parameter servers), Worker, in any letter case. Worker is required, and PS "
         "needs a Scheduler."
@@ -69,7 +69,7 @@ DESCRIPTIONS = {
         "The number of workers may change while the job runs, and a worker that failed for good does not fail the job."
     ),
     "spec.enableDynamicServer": "The number of servers may change while the job runs.",
-    "spec.failurePolicy": "What follows on particular failures; asked before the restart policy.",
+    "spec.failurePolicy": "What follows on particular failures; read before the restart policy.",
     "spec.failurePolicy.rules": "Rules in order. The first one that matches a failure decides.",
     f"{_RULE}.action": (
         "FailJob: the job has failed. Restart: the pod is replaced. Ignore: the job goes on without the pod."
@@ -121,7 +121,7 @@ DESCRIPTIONS = {
     "status.progress.step": "Steps that rank 0 has made since its process started to train.",
     "status.progress.loss": "Loss of the last step; nan and inf are possible, so it is a text.",
     "status.progress.samplesPerSecond": "Samples of rank 0 per second, over the last report.",
-    "status.progress.time": "When rank 0 was asked.",
+    "status.progress.time": "When rank 0 was queried.",
     "status.pods": "What is remembered of each pod over all its incarnations.",
     _RECORD: "What is remembered of one pod.",
     f"{_RECORD}.uid": "The incarnation that was seen last.",

@@ -74,7 +74,7 @@ class FailureAction(StrEnum):
     IGNORE = "Ignore"
 
 
-# `extra_json_schema` is what an API server is told besides (`schema`). Unknown fields are errors, since a misspelled one would
+# `extra_json_schema` is what an API server gets besides (`schema`). Unknown fields are errors, since a misspelled one would
 # be ignored silently.
 class _Spec(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What every part of a spec has in common: camelCase names, no unknown ones."""
@@ -148,7 +148,7 @@ class FailureRule(_Spec, frozen=True):
 
 
 class FailurePolicy(_Spec, frozen=True):
-    """Rules asked in order before the restart policy; the first that matches decides."""
+    """Rules read in order before the restart policy; the first that matches decides."""
 
     rules: Annotated[list[FailureRule], Meta(extra_json_schema={"minItems": 1, "maxItems": 20})]
 
@@ -317,7 +317,7 @@ def _check_roles(spec: JobSpec) -> None:
         raise InvalidSpecError(f"{where}.Worker: a job must have workers")
     if spec.replica_spec(PodRole.SCHEDULER) is not None and spec.replicas(PodRole.SCHEDULER) != 1:
         raise InvalidSpecError(
-            f"{where}.Scheduler.replicas: a job has 1 scheduler, but {spec.replicas(PodRole.SCHEDULER)} are asked for"
+            f"{where}.Scheduler.replicas: a job has 1 scheduler, but {spec.replicas(PodRole.SCHEDULER)} are requested"
         )
     # Servers and workers find each other by the scheduler.
     if spec.replicas(PodRole.SERVER) > 0 and spec.replica_spec(PodRole.SCHEDULER) is None:
@@ -375,14 +375,14 @@ def _check_each_role(spec: JobSpec) -> None:
 
 
 def _check_failure_policy(spec: JobSpec) -> None:
-    """A rule about a role whose containers the kubelet starts again would never be asked."""
+    """A rule about a role whose containers the kubelet starts again would never be applied."""
     for index, rule in enumerate(spec.failure_policy.rules if spec.failure_policy is not None else ()):
         for role in rule.roles or PodRole:
             part = spec.replica_spec(role)
             if part is not None and part.restart_policy in (RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE):
                 raise InvalidSpecError(
                     f"spec.failurePolicy.rules[{index}]: speaks of {role.value}, so its restartPolicy must be Never or "
-                    f"ExitCode, but is {part.restart_policy.value}: the kubelet starts its container again and no rule is asked"
+                    f"ExitCode, but is {part.restart_policy.value}: the kubelet starts its container again and no rule applies"
                 )
 
 

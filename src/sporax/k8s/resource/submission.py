@@ -40,7 +40,7 @@ def is_job_file(target: str) -> bool:
 
 
 _NAMESPACED = (names.KIND, "ConfigMap", "Secret", "Service", "ServiceAccount", "PersistentVolumeClaim")
-"""Kinds of job files that are in a namespace, as far as is known without asking a cluster."""
+"""Kinds of job files that are in a namespace, as far as is known without querying a cluster."""
 
 
 def read_job_file(path: str, namespace: str = "") -> list[Manifest]:

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = accelerators()
     try:
         lines, used = list(_device_lines()), _used_platforms()
-    # JAX asserts that a backend has started where a platform that it was told to use has no plugin.
+    # JAX asserts that a backend has started where a platform that it was set to use has no plugin.
     except (RuntimeError, AssertionError) as problem:
         _show(_nothing_lines(found, os.environ.get("JAX_PLATFORMS", ""), str(problem)))
         return 1
@@ -124,17 +124,17 @@ def accelerator_lines(found: Iterable[Accelerator], used: Iterable[str]) -> Iter
         yield f"collectives between processes on {each_platform}: {library}"
 
 
-def _nothing_lines(found: Iterable[Accelerator], asked: str, problem: str) -> Iterator[str]:
-    """What to say where JAX can start no backend: what is missing of the platforms that it was told to use."""
-    yield f"devices: none, because {f'JAX says: {problem}' if problem else f'JAX_PLATFORMS={asked} leaves no usable platform'}"
-    wanted = [name.strip() for name in asked.split(",") if name.strip()]
+def _nothing_lines(found: Iterable[Accelerator], names: str, problem: str) -> Iterator[str]:
+    """What to say where JAX can start no backend: what is missing of the platforms that it was set to use."""
+    yield f"devices: none, because {f'JAX says: {problem}' if problem else f'JAX_PLATFORMS={names} leaves no usable platform'}"
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
     known = [each for each in found if not wanted or set(wanted) & set(each.platforms)]
     for each in known:
         yield f"{each.name}: {each.missing() or f'the plugin {each.plugin} could not start'}"
     strange = set(wanted) - {"cpu"} - {name for each in known for name in each.platforms}
     if strange:
         yield f"JAX_PLATFORMS names {', '.join(sorted(strange))}; a list of cpu, cuda and tpu is what Sporax runs on"
-    if asked:
+    if names:
         yield "without JAX_PLATFORMS, JAX uses the best platform that it finds; JAX_PLATFORMS=cpu is the CPU"
 
 
@@ -149,7 +149,7 @@ def _used_platforms() -> list[str]:
 
 
 def packages_by_group(requirements: Iterable[str]) -> Mapping[str, list[str]]:
-    """Sort a distribution's requirement lines by the extra that asks for them.
+    """Sort a distribution's requirement lines by the extra that requires them.
 
     Args:
         requirements: lines such as ``'pytest>=8.2; extra == "test"'``.
@@ -167,7 +167,7 @@ def packages_by_group(requirements: Iterable[str]) -> Mapping[str, list[str]]:
 
 
 def _requirements() -> list[str]:
-    """What Sporax's installed metadata asks for; nothing when it runs from a bare source tree."""
+    """What Sporax's installed metadata requires; nothing when it runs from a bare source tree."""
     try:
         return requires("sporax") or []
     except PackageNotFoundError:

@@ -171,7 +171,7 @@ def _compare(arguments: argparse.Namespace, words: Sequence[str], counts: Sequen
 
 
 def _say(arguments: argparse.Namespace) -> None:
-    """Tell the script's plans what they are made under."""
+    """Give the script's plans the settings that they are made under."""
     if arguments.mode is not None:
         arguments.mode = plan_mode(arguments.mode, "For 'sporax plan', --mode")
     if arguments.schedule is not None and arguments.schedule not in ("all", *SCHEDULES):
@@ -257,20 +257,20 @@ class Show:
         if self.count > 1:
             json_file, html_file = (file and file.with_stem(f"{file.stem}-{self.count}") for file in self.files)
         for flag in self.of_pipelines:
-            _tell_unread(flag, planned)
+            _warn_unread(flag, planned)
         _show(planned, self.script, json_file, html_file, f"Step {self.count}" if self.steps > 1 else "")
 
-    def tell(self, kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+    def report(self, kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
         """Report what left the script."""
         # Wrong values are the user's input; other errors of Sporax are failures.
         self.has_wrong_input = isinstance(error, SporaxError) and isinstance(error, ValueError | TypeError)
         if isinstance(error, SporaxError) and self.files[0] is not None and not self.count:
             refused = {"refused": str(error), "needed_bytes": getattr(error, "needed_bytes", None)}
             self.files[0].write_text(f"{json.dumps(refused)}\n", encoding="utf-8")
-        _tell(kind, error, frames)
+        _report(kind, error, frames)
 
 
-def _tell_unread(flag: str, planned: Any) -> None:
+def _warn_unread(flag: str, planned: Any) -> None:
     """Say that a flag for pipelines has no effect on this plan, where that is so."""
     pipeline = getattr(planned, "pipeline", None)
     if pipeline is None:
@@ -286,7 +286,7 @@ def _plan(program: target.Target, show: Show) -> int:
     SESSION.plan_listeners.append(show)
     # Steps give zeros, so a script goes on to its next step without computing.
     SESSION.plan_only = SESSION.plans_all = True
-    sys.excepthook = show.tell
+    sys.excepthook = show.report
     try:
         code: object = target.execute(program)
     except SystemExit as end:
@@ -327,7 +327,7 @@ def _plan_rest(show: Show) -> int:
     except SystemExit:
         return 0
     except SporaxError as error:
-        show.tell(type(error), error, error.__traceback__)
+        show.report(type(error), error, error.__traceback__)
         return 1
     return 0
 
@@ -345,7 +345,7 @@ def _misspelt(program: target.Target) -> str:
     return ""
 
 
-def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+def _report(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
     """Report what left the script: what Sporax refuses in one message, everything else as Python does."""
     if not isinstance(error, SporaxError):
         sys.__excepthook__(kind, error, frames)

@@ -111,7 +111,7 @@ def _scale(requester: Requester, arguments: argparse.Namespace, address: str) ->
     for name, number in wanted.items():
         For("sporax ps scale").refuse(number is not None and number < 1, f"--{name} must be at least 1", number)
     numbers = [_AS_NOW if number is None else number for number in wanted.values()]
-    target = requester.ask(Scale(*numbers), Wanted, _ANSWER_SECONDS)
+    target = requester.request(Scale(*numbers), Wanted, _ANSWER_SECONDS)
     if target is None:
         raise _silent(address)
     if target.finished or target.error:
@@ -123,11 +123,11 @@ def _scale(requester: Requester, arguments: argparse.Namespace, address: str) ->
 
 
 def _checkpoint(requester: Requester, arguments: argparse.Namespace, address: str) -> int:
-    answer = requester.ask(Checkpoint(True), CheckpointReply, _ANSWER_SECONDS)
-    # Writing goes on in the servers; asking again shows when it is done.
+    answer = requester.request(Checkpoint(True), CheckpointReply, _ANSWER_SECONDS)
+    # Writing goes on in the servers; a further request shows when it is done.
     while answer is not None and answer.running:
         time.sleep(0.1)
-        answer = requester.ask(Checkpoint(False), CheckpointReply, _ANSWER_SECONDS)
+        answer = requester.request(Checkpoint(False), CheckpointReply, _ANSWER_SECONDS)
     if answer is None:
         raise _silent(address)
     For("sporax ps checkpoint").refuse_state(answer.error, f"all slots must be written, but {answer.error}")
@@ -137,7 +137,7 @@ def _checkpoint(requester: Requester, arguments: argparse.Namespace, address: st
 
 def _status(requester: Requester, arguments: argparse.Namespace, address: str) -> int:
     while True:
-        answer = requester.ask(GetStatus(), StatusReply, _ANSWER_SECONDS)
+        answer = requester.request(GetStatus(), StatusReply, _ANSWER_SECONDS)
         if answer is None:
             raise _silent(address)
         if arguments.json:

@@ -1,4 +1,4 @@
-"""How a launcher hears of the cluster: by keeping the scheduler itself, or by asking the node that does."""
+"""How a launcher follows the cluster: by keeping the scheduler itself, or by connecting to the node that does."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sporax.launch.jobs.supervision import ELSEWHERE, ClusterEnded, ClusterForme
 
 _RETRY_SECONDS = 1.0
 _TICK_SECONDS = 0.2
-_TELLING_SECONDS = 20.0
+_REPORTING_SECONDS = 20.0
 """How long a node whose ranks failed at once waits for the scheduler's, whose Python takes seconds to start on a busy machine."""
 _WORD_SECONDS = 1.0
-"""For which a node whose rank has ended by itself waits for the scheduler, which the rank has told why."""
+"""For which a node whose rank has ended by itself waits for the scheduler, to which the rank has reported why."""
 _RESTARTING_SECONDS = 60.0
-"""For which a node waits for the scheduler's to start a failed job again: ranks need seconds to end, silence 8 to be heard."""
+"""For which a node waits for the scheduler's to start a failed job again: ranks need seconds to end, silence 8 to be noticed."""
 
 
 def _local_cause(local_ranks: Mapping[str, int], node_id: str) -> int | None:
@@ -66,7 +66,7 @@ class SchedulerHere:
         self._phase, self._is_open = ClusterPhase.GATHERING, False
 
     def watched(self) -> int:
-        """The scheduler's own selector: a descriptor that becomes readable when there is something to hear."""
+        """The scheduler's own selector: a descriptor that becomes readable when there is something to receive."""
         return self._scheduler.fileno()
 
     def events(self, *, is_expected: bool) -> Iterator[Event]:
@@ -75,7 +75,7 @@ class SchedulerHere:
         """
         self._scheduler.step()
         present = {member.node_id for member in self._cluster.members.values()}
-        # A scheduler on this node also hears of ranks of other nodes, which this supervisor does not watch.
+        # A scheduler on this node also knows ranks of other nodes, which this supervisor does not watch.
         for node_id in sorted(present - self._joined):
             if node_id in self._local_ranks:
                 yield RankJoined(self._local_ranks[node_id])
@@ -98,7 +98,7 @@ class SchedulerHere:
             )
 
     def is_final(self) -> bool:
-        """Whether another node was told to stop, so that the job is not to be started again."""
+        """Whether another node was signaled to stop, so that the job is not to be started again."""
         return self._cluster.is_final
 
     @property
@@ -106,7 +106,7 @@ class SchedulerHere:
         """How many other launchers there are a connection to."""
         return len(self._cluster.watchers)
 
-    def tell_failure(self, word: messages.Leave) -> None:
+    def report_failure(self, word: messages.Leave) -> None:
         """Let all members and watchers know that this node's ranks have failed, which continues "the launcher on HOST …", and of
         the rank that has failed first, if it was one.
         """
@@ -139,7 +139,7 @@ class SchedulerElsewhere:
         address: of the scheduler.
         secret: the job's token.
         local_ranks: by the names of this node's processes.
-        asked: names of those whose ranks the scheduler gives.
+        requested: names of those whose ranks the scheduler gives.
         restart: how often the job was started again.
     """
 
@@ -148,12 +148,12 @@ class SchedulerElsewhere:
         address: tuple[str, int],
         secret: str,
         local_ranks: Mapping[str, int] = MappingProxyType({}),
-        asked: tuple[str, ...] = (),
+        requested: tuple[str, ...] = (),
         restart: int = 0,
     ) -> None:
         self._host, self.port = address
         self._secret, self._restart = secret, restart
-        self._local_ranks, self._asked = local_ranks, asked
+        self._local_ranks, self._requested = local_ranks, requested
         self.ranks: Mapping[int, int] = {}
         self._stream: socket.socket | None = None
         self._next_try: float | None = 0.0
@@ -166,12 +166,12 @@ class SchedulerElsewhere:
         return self._stream.fileno() if self._stream is not None else None
 
     def events(self, *, is_expected: bool) -> Iterator[Event]:
-        """Connect if not connected; hear the scheduler's word if it has spoken, or speaks in a moment as expected: where a rank
+        """Connect if not connected; take the scheduler's word if it has spoken, or speaks in a moment as expected: where a rank
         here has ended by itself, the scheduler will say why.
         """
         if self._next_try is not None and time.monotonic() >= self._next_try:
             self._stream = membership.watch_as_launcher(
-                (self._host, self.port), self._secret, self._asked, self._restart
+                (self._host, self.port), self._secret, self._requested, self._restart
             )
             # Nothing to try again once there is a connection.
             self._next_try = time.monotonic() + _RETRY_SECONDS if self._stream is None else None
@@ -179,7 +179,7 @@ class SchedulerElsewhere:
         while self._stream is not None and select.select([self._stream], [], [], max(0, end - time.monotonic()))[0]:
             word = membership.receive_as_launcher(self._stream, (self._host, self.port))
             if isinstance(word, tuple):
-                self.ranks = {self._local_ranks[name]: rank for name, rank in zip(self._asked, word, strict=True)}
+                self.ranks = {self._local_ranks[name]: rank for name, rank in zip(self._requested, word, strict=True)}
                 continue
             if self._open is not None and not word.node_id:  # the scheduler has ended before it could say more
                 word = msgspec.structs.replace(self._open, is_open=False)
@@ -192,7 +192,7 @@ class SchedulerElsewhere:
             yield ClusterEnded(reason, cause, False, word.is_own_word, word.exit_code, word.is_open)
 
     def is_final(self) -> bool:
-        """As the scheduler has told."""
+        """As the scheduler has reported."""
         return self._is_final
 
     @property
@@ -200,7 +200,7 @@ class SchedulerElsewhere:
         """The one that keeps the scheduler."""
         return int(self._stream is not None)
 
-    def tell_failure(self, word: messages.Leave) -> None:
+    def report_failure(self, word: messages.Leave) -> None:
         """Leave with a failure; `close` tries again if the scheduler cannot be reached now."""
         # Not connected yet: `close` tries again.
         self._untold = word if self._stream is None and self._next_try is not None else None
@@ -208,8 +208,8 @@ class SchedulerElsewhere:
         self._leave(word)
 
     def close(self) -> None:
-        """Leave; a failure that the scheduler has not heard of is worth waiting a little for a scheduler to start."""
-        end = time.monotonic() + _TELLING_SECONDS
+        """Leave; a failure that the scheduler does not know is worth waiting a little for a scheduler to start."""
+        end = time.monotonic() + _REPORTING_SECONDS
         while self._untold is not None and self._stream is None and time.monotonic() < end:
             self._stream = membership.watch_as_launcher((self._host, self.port), self._secret, (), self._restart)
             time.sleep(_TICK_SECONDS if self._stream is None else 0)

@@ -43,7 +43,7 @@ class Share(Struct, frozen=True):
 
 
 def computes_on_cpu(environ: Mapping[str, str]) -> bool:
-    """Whether ranks started with `environ` compute on the CPU: JAX is told to, or there is no accelerator."""
+    """Whether ranks started with `environ` compute on the CPU: JAX is set to, or there is no accelerator."""
     platforms = environ.get("JAX_PLATFORMS", "")
     if platforms:
         # A list of several platforms, such as "cuda,cpu", prefers an accelerator.
@@ -53,7 +53,7 @@ def computes_on_cpu(environ: Mapping[str, str]) -> bool:
 
 
 def available_cores() -> tuple[int, ...]:
-    """Ids of the cores this process may run on; none where the system does not tell."""
+    """Ids of the cores this process may run on; none where the system does not say."""
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
@@ -176,7 +176,7 @@ def simulated_devices(environ: Mapping[str, str], count: int) -> dict[str, str]:
         count: number of devices.
 
     Raises:
-        SporaxValueError: more devices than one process can act as, or JAX_PLATFORMS asks for something other than the CPU.
+        SporaxValueError: more devices than one process can act as, or JAX_PLATFORMS names something other than the CPU.
     """
     if count > MOST_DEVICES:
         raise SporaxValueError(
@@ -211,7 +211,7 @@ def only_process(environ: Mapping[str, str], count: int) -> dict[str, str]:
 
 _VARIABLE = "GLIBC_TUNABLES"
 _TUNABLES = {
-    "glibc.malloc.hugetlb": 1,  # ask for transparent large pages
+    "glibc.malloc.hugetlb": 1,  # request transparent large pages
     "glibc.malloc.mmap_threshold": 2**30,  # bytes up to which a buffer is taken from the heap, and stays there
     "glibc.malloc.trim_threshold": 2**32,  # bytes of free heap that are kept
 }

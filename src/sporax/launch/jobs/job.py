@@ -73,7 +73,7 @@ class NodeJob(Struct, frozen=True):
         scheduler_cores: cores of the launcher itself, or None.
         printed: local ranks whose output is shown; empty in the background.
         restart: how often it was started again; None where it is not.
-        exits_gracefully: SIGTERM asks ranks to save and leave, which is no failure (MS_ENABLE_GRACEFUL_EXIT=1).
+        exits_gracefully: SIGTERM requests ranks to save and leave, which is no failure (MS_ENABLE_GRACEFUL_EXIT=1).
     """
 
     options: LaunchOptions

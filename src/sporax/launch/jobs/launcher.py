@@ -32,7 +32,7 @@ def launch(options: LaunchOptions) -> int:
 
     Returns:
         The job's exit code: 0; that of the first rank that failed, 128 + N where it was killed by signal N; or
-        128 + N when the launcher itself was told to stop. 0 for a job that now runs in the background.
+        128 + N when the launcher itself was stopped. 0 for a job that now runs in the background.
 
     Raises:
         SporaxError: the job cannot be started: bad address or binding, port in use, no place for logs.
@@ -72,29 +72,29 @@ def _supervise(
     the newest checkpoint that all have written, from which training goes on (`Model.train`).
     """
     while True:
-        # The clock tells a job that fails at once from one that ran for a while.
+        # The clock distinguishes a job that fails at once from one that ran for a while.
         began = time.monotonic()
         with RankSupervisor(job, listener, console, secrets) as supervisor:
             supervisor.start()
             if not job.restart:
                 started()
             exit_code = supervisor.run(signals)
-        # A job that was told to stop, or has used up its restarts, stays ended.
+        # A job that was stopped, or has used up its restarts, stays ended.
         if supervisor.pause is None or stop_signal(signals, max(0.0, supervisor.pause - (time.monotonic() - began))):
             return exit_code
         job = replace(supervisor.job, restart=(job.restart or 0) + 1)
-        _tell(console, f"starts all ranks again ({job.restart} of {job.options.max_restarts})")
+        _report(console, f"starts all ranks again ({job.restart} of {job.options.max_restarts})")
         # The directory of the first start was removed with its supervisor.
         secrets = make_secrets(job.options.token_file, job.options.is_one_node, os.environ)
         listener = ports.listen(*job.scheduler_address) if job.serves else None
         if not job.serves and not await_scheduler(job, secrets.token):
             private.remove(secrets.directory)
             where = join_address(job.scheduler_address[0], job.scheduler_address[1] or 0)
-            _tell(console, f"the node of the scheduler at {where} has not started the job again")
+            _report(console, f"the node of the scheduler at {where} has not started the job again")
             return exit_code
 
 
-def _tell(console: TextIO | None, text: str) -> None:
+def _report(console: TextIO | None, text: str) -> None:
     """Say something to the user, where there is a terminal."""
     if console is not None:
         print(f"sporax run: {text}", file=console, flush=True)
@@ -114,7 +114,7 @@ def _in_background(job: NodeJob, listener: socket.socket | None, secrets: JobSec
         started = pipe.read()
     if not started:
         raise SporaxRuntimeError(
-            f"For 'sporax run', all ranks must start, but got an error; '{job.scheduler_log}' tells which."
+            f"For 'sporax run', all ranks must start, but got an error; '{job.scheduler_log}' says which."
         )
     print(f"sporax run: {_summary(job)}, in the background; `kill {child}` ends them", flush=True)
     return 0
@@ -131,12 +131,12 @@ def _supervise_detached(job: NodeJob, listener: socket.socket | None, secrets: J
         for source, standard in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, standard)
 
-        def tell() -> None:
+        def report() -> None:
             os.write(started, b"ok")
             os.close(started)
 
         with listening_to_signals() as signals:
-            exit_code = _supervise(job, listener, None, secrets, signals, tell)
+            exit_code = _supervise(job, listener, None, secrets, signals, report)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -81,7 +81,7 @@ class LogTail:
 
 
 def show(lines: Iterable[str]) -> None:
-    """Show ranks' output; when no one reads it any more (``| head``), the job goes on and its logs tell the rest."""
+    """Show ranks' output; when no one reads it any more (``| head``), the job goes on and its logs have the rest."""
     try:
         for line in lines:
             print(line, flush=True)

@@ -7,7 +7,7 @@ instructions (start or signal these processes, start a clock, finish with this c
        '-------------every process has ended well, and no one elsewhere still runs------------------^
 
 Roles differ in their `RestartRule`. Ranks fall together: the first failure decides the exit code and is the one that is named,
-what ranks do after their signal to stop does not count, and `Finish` tells whether all start again. Scheduler,
+what ranks do after their signal to stop does not count, and `Finish` says whether all start again. Scheduler,
 servers and workers of a job with parameter servers (`Member`) are started again one by one::
 
     waiting --the pause is over--> running --it is done, the job is, or it was removed--> ended
@@ -25,7 +25,7 @@ from msgspec import Struct, field
 # Seconds for ranks to end by themselves after SIGTERM, before they are killed.
 GRACE_SECONDS = 5.0
 GRACEFUL_SECONDS = 120.0
-"""Ranks that were asked to save and leave finish their step, agree on it, and write."""
+"""Ranks that were requested to save and leave finish their step, agree on it, and write."""
 LAST_WORDS_SECONDS = 3.0
 SIGNALS_SECONDS = 2.0
 """For which an exception is not believed while other ranks run. A rank that is killed takes the others' collectives with it, and
@@ -34,7 +34,7 @@ on a busy machine their exceptions are seen before its own end.
 OPEN_SECONDS = 5.0
 """For which the launcher of another node may say how a rank has ended that has failed there; it may itself wait for the above."""
 PARTING_SECONDS = 3.0
-"""For servers to hear that the job is over, and to end by themselves."""
+"""For servers to learn that the job is over, and to end by themselves."""
 EARLY_SECONDS = 5.0
 """A process that fails so soon again and again would never get further."""
 _QUICK_STARTS = 3
@@ -58,7 +58,7 @@ class RestartRule(Struct, frozen=True):
         max_restarts: of one process, or of all ranks.
         pause_seconds, longest_pause_seconds: before a start; from the fifth of one process on twice as long each time, so that a
             broken one does not fill the machine.
-        restart_codes: exit codes above 0 by which a process asks for a new start.
+        restart_codes: exit codes above 0 by which a process requests a new start.
         serves: it is there for the others: when they are done, its end is no failure, and it is not waited for long. Others end
             the job by an exit code above 0, their program's own error, which a restart would repeat.
         directs: it ends well when the job has.
@@ -174,19 +174,19 @@ class StartGrace(Struct, frozen=True):
 
 
 class BlameRank(Struct, frozen=True):
-    """Instruction: tell the user that this rank failed, how, and quote its log."""
+    """Instruction: report to the user that this rank failed, how, and quote its log."""
 
     local_rank: int
     status: int
 
 
-class Tell(Struct, frozen=True):
-    """Instruction: tell the user something."""
+class Report(Struct, frozen=True):
+    """Instruction: report something to the user."""
 
     text: str
 
 
-class TellOthers(Struct, frozen=True):
+class NotifyOthers(Struct, frozen=True):
     """Instruction: let the launchers and ranks of other nodes know that the job has failed."""
 
 
@@ -199,7 +199,7 @@ class Finish(Struct, frozen=True):
     pause: float | None = None
 
 
-Instruction = Start | SignalProcesses | TellOthers | StartGrace | BlameRank | Tell | Finish
+Instruction = Start | SignalProcesses | NotifyOthers | StartGrace | BlameRank | Report | Finish
 
 
 class Supervision(Struct):
@@ -224,8 +224,8 @@ class Supervision(Struct):
         blamed: local ranks that were named as those that failed first.
         phase: where the job is.
         exit_code: what the launcher will end with.
-        graceful: SIGTERM asks ranks to save and leave; if all of them end well, the job has.
-        leaving: ranks were asked to.
+        graceful: SIGTERM requests ranks to save and leave; if all of them end well, the job has.
+        leaving: ranks were requested to.
         all_well: no rank has failed.
         doubtful: exit codes of local ranks whose failure may be a consequence.
     """
@@ -286,7 +286,7 @@ class Supervision(Struct):
                 return self._grace_over()
 
     def is_secondary_failure(self, local_rank: int) -> bool:
-        """Whether what a rank writes now tells of a failure that another rank has caused."""
+        """Whether what a rank writes now is about a failure that another rank has caused."""
         if self.blamed:
             return local_rank not in self.blamed
         word = self.verdict
@@ -303,9 +303,9 @@ class Supervision(Struct):
             return self._leave({number})
         fails_early = status > 0 and status not in policy.restart_codes and seconds < EARLY_SECONDS
         if pause is None or (fails_early and member.starts > _QUICK_STARTS):
-            return [Tell(f"{text} after {member.starts} starts"), *self._stop(exit_code_of(status))]
+            return [Report(f"{text} after {member.starts} starts"), *self._stop(exit_code_of(status))]
         if status > 0 and not policy.serves:
-            return [Tell(text), *self._stop(status)]
+            return [Report(text), *self._stop(status)]
         member.starts += 1
         return [Start(number, pause)]
 
@@ -369,12 +369,12 @@ class Supervision(Struct):
             return killed or failed, []
         if not self.formed or word.is_accused or word.cause is None or word.cause not in failed:
             # They have ended because of another one, where the scheduler names it.
-            return {} if self.formed and word.cause is not None else failed, [Tell(str(word.failure))]
+            return {} if self.formed and word.cause is not None else failed, [Report(str(word.failure))]
         # Its own end says more than the scheduler; the others' failures are secondary.
         status = failed[word.cause]
         words: list[Instruction] = []
         if self.is_remote and word.is_own_word:  # as the launchers of other nodes say it
-            words = [Tell(f"{word.failure} (ended with exit code {exit_code_of(status)})")]
+            words = [Report(f"{word.failure} (ended with exit code {exit_code_of(status)})")]
         return {word.cause: status}, words
 
     def _stop_if_awaited_in_vain(self) -> list[Instruction]:
@@ -384,7 +384,7 @@ class Supervision(Struct):
         if self.phase is not RunPhase.RUNNING or not self.gathering or not absent:
             return []
         text = f"local ranks {absent} ended without joining the job, for which local ranks {sorted(self.joined)} wait"
-        return [Tell(text), *self._stop(FAILED)]
+        return [Report(text), *self._stop(FAILED)]
 
     @property
     def _cause_code(self) -> int:
@@ -400,7 +400,7 @@ class Supervision(Struct):
         if word.failure is None:
             return self._finish_if_complete()
         if self.members:
-            return [Tell(word.failure), *self._stop(word.exit_code or FAILED)]
+            return [Report(word.failure), *self._stop(word.exit_code or FAILED)]
         self.verdict = word
         # A member is the cause only of what has been formed; launchers without the scheduler receive it only so.
         self.is_remote = self.is_remote or (word.cause is not None and not self.formed)
@@ -422,10 +422,10 @@ class Supervision(Struct):
             # The others must not receive a failure: ranks still exchange data to agree on the step that they save.
             self.phase, self.exit_code, self.gathering = RunPhase.STOPPING, exit_code_of(-signum), False
             self.leaving = True
-            asked = SignalProcesses(self._still_running(), signum)
-            return [Tell(f"got {signal_name(signum)}: ranks save and leave"), asked, StartGrace(GRACEFUL_SECONDS)]
+            requests = SignalProcesses(self._still_running(), signum)
+            return [Report(f"got {signal_name(signum)}: ranks save and leave"), requests, StartGrace(GRACEFUL_SECONDS)]
         if self.phase is RunPhase.RUNNING:
-            return [Tell(f"got {signal_name(signum)}"), *self._stop(exit_code_of(-signum), signum)]
+            return [Report(f"got {signal_name(signum)}"), *self._stop(exit_code_of(-signum), signum)]
         return [SignalProcesses(self._still_running(), signal.SIGKILL)]
 
     def _grace_over(self) -> list[Instruction]:
@@ -434,7 +434,7 @@ class Supervision(Struct):
         if self.phase is RunPhase.RUNNING and self.doubtful:
             return self._believe()
         if self.phase is RunPhase.RUNNING and self.verdict is not None:
-            return [Tell(str(self.verdict.failure)), *self._stop(self._cause_code or FAILED)]
+            return [Report(str(self.verdict.failure)), *self._stop(self._cause_code or FAILED)]
         if self.phase is RunPhase.RUNNING and self.is_parting:
             return [self._finish()]
         # They have had their time to end by themselves.
@@ -443,18 +443,18 @@ class Supervision(Struct):
         return []
 
     def _stop(self, exit_code: int, signum: int = signal.SIGTERM) -> list[Instruction]:
-        """Ask the ranks to end, with time to do so, and let the other nodes know."""
+        """Request the ranks to end, with time to do so, and let the other nodes know."""
         self.phase, self.exit_code, self.gathering = RunPhase.STOPPING, exit_code, False
         if self.members:  # what is lost with them is restored, or was not acknowledged
-            return [TellOthers(), self._finish()]
-        asked: list[Instruction] = []
+            return [NotifyOthers(), self._finish()]
+        requests: list[Instruction] = []
         if self.running:
-            asked = [SignalProcesses(self._still_running(), signum), StartGrace(GRACE_SECONDS)]
+            requests = [SignalProcesses(self._still_running(), signum), StartGrace(GRACE_SECONDS)]
         # The other nodes first: they would wait for ranks that are about to end.
-        return [TellOthers(), *asked, *self._finish_if_complete()]
+        return [NotifyOthers(), *requests, *self._finish_if_complete()]
 
     def _finish_if_complete(self) -> list[Instruction]:
-        """Finish when nothing runs any more, or only servers do that hear no farewell: each was being started at the end."""
+        """Finish when nothing runs any more, or only servers do that receive no farewell: each was being started at the end."""
         if self.phase is RunPhase.FINISHED:
             return []
         if self.running and not (self.members and all(self.members[number].policy.serves for number in self.running)):
@@ -466,7 +466,7 @@ class Supervision(Struct):
             return [StartGrace(PARTING_SECONDS)] if is_farewell else []
         if self.phase is RunPhase.RUNNING and (self.waits_for_others or self.verdict is not None):
             return []
-        # All ranks have saved and left, as they were asked to.
+        # All ranks have saved and left, as requested.
         if self.leaving and self.all_well:
             self.exit_code = 0
         return [self._finish()]

@@ -109,10 +109,10 @@ class Supervisor:
                     self._grace_ends = time.monotonic() + seconds
                 case supervision.BlameRank(local_rank, status):
                     self._blame(local_rank, status)
-                case supervision.Tell(text):
-                    self._tell(text)
-                case supervision.TellOthers():
-                    self._tell_others()
+                case supervision.Report(text):
+                    self._report(text)
+                case supervision.NotifyOthers():
+                    self._notify_others()
                 case supervision.Finish():
                     self.exit_code, self.pause = instruction.exit_code, instruction.pause
 
@@ -150,12 +150,12 @@ class Supervisor:
         """What has happened since the last call, but for signals and clocks."""
         raise NotImplementedError
 
-    def _tell(self, text: str) -> None:
-        """Tell the user why the job ends."""
+    def _report(self, text: str) -> None:
+        """Report to the user why the job ends."""
         self.failure = self.failure or text
 
-    def _tell_others(self) -> None:
-        """Tell launchers of other machines of the `failure`."""
+    def _notify_others(self) -> None:
+        """Notify launchers of other machines of the `failure`."""
 
     def _blame(self, local_rank: int, status: int) -> None:
         """Name the rank that failed."""
@@ -228,9 +228,9 @@ class RankSupervisor(Supervisor):
             )
         host, port = job.scheduler_address
         assert port is not None  # jobs on several nodes have a fixed port
-        # Only what is not known is asked for.
-        asked = tuple(plan.variables["MS_NODE_ID"] for plan in job.ranks if plan.rank is None)
-        return SchedulerElsewhere((host, port), secret, local_ranks, asked, restart)
+        # Only what is not known is requested.
+        requested = tuple(plan.variables["MS_NODE_ID"] for plan in job.ranks if plan.rank is None)
+        return SchedulerElsewhere((host, port), secret, local_ranks, requested, restart)
 
     def _start(self, plan: RankPlan) -> BoundProcess:
         """Start one rank."""
@@ -272,7 +272,7 @@ class RankSupervisor(Supervisor):
                 tail.label = numbered.label
 
     def _events(self) -> Iterator[supervision.Event]:
-        # Looked for before the link is asked: the ends of ranks come with what they have said.
+        # Looked for before the link is read: the ends of ranks come with what they have said.
         ended = self._newly_ended()
         for local_rank, status in ended.items():
             self._note(f"{self._plans[local_rank]} {_ending(status)}")
@@ -289,10 +289,10 @@ class RankSupervisor(Supervisor):
         if ended:
             yield supervision.ProcessesEnded(ended)
 
-    def _tell_others(self) -> None:
+    def _notify_others(self) -> None:
         """With the rank that has failed, if it was one."""
         reason, ended = f"ended its ranks: {self.failure}", self._ended or messages.Leave(None)
-        self._link.tell_failure(structs.replace(ended, failure=reason, final=self._state.is_stopped_by_signal))
+        self._link.report_failure(structs.replace(ended, failure=reason, final=self._state.is_stopped_by_signal))
 
     def _blame(self, local_rank: int, status: int) -> None:
         """Name the rank that failed and quote its log."""
@@ -300,7 +300,7 @@ class RankSupervisor(Supervisor):
         code = supervision.exit_code_of(status)
         self._ended = self._ended or messages.Leave(None, plan.rank, _ending(status), exit_code=code)
         seconds = time.monotonic() - self._began
-        self._tell(f"{plan} (process {self.processes[local_rank].pid}) {_ending(status)} after {seconds:.1f} s")
+        self._report(f"{plan} (process {self.processes[local_rank].pid}) {_ending(status)} after {seconds:.1f} s")
         if (problem := write_problem(plan.log_path)) is not None:
             self._say(f"sporax run: its log '{plan.log_path}' cannot be written: {problem}")
         # Where its output is shown, its traceback stands above: once is enough.
@@ -312,8 +312,8 @@ class RankSupervisor(Supervisor):
             for line in (head, *lines):
                 self._say(f"  | {line}")
 
-    def _tell(self, text: str) -> None:
-        super()._tell(text)
+    def _report(self, text: str) -> None:
+        super()._report(text)
         self._say(f"sporax run: {text}")
 
     def _say(self, line: str) -> None:

@@ -1,6 +1,6 @@
 """A parameter server on this machine: scheduler and servers as processes that are started again when they end.
 
-`supervision.Supervision` decides, by the policy of a process's role. The end of a server is told to the scheduler at once, so
+`supervision.Supervision` decides, by the policy of a process's role. The end of a server is reported to the scheduler at once, so
 that no one waits for a lease.
 """
 
@@ -41,7 +41,7 @@ from sporax.ps.protocol.messages import Exited, GetWanted, Wanted
 from sporax.ps.scheduler.journal import journal_path, read_journal
 from sporax.ps.sockets.security import Keys
 
-_ASK_SECONDS = 0.25
+_QUERY_SECONDS = 0.25
 POLICIES = {
     "scheduler": RestartRule(directs=True),
     "server": RestartRule(restart_codes=(REPLACED,), serves=True),
@@ -134,7 +134,7 @@ class LocalCluster(Supervisor):
         self._started: dict[int, float] = {}
         self.wanted: Wanted | None = None
         self._num_notices = 0
-        self._asked = 0.0
+        self._queried = 0.0
         for role, count in (("scheduler", 1), ("server", servers), ("worker", workers)):
             for index in range(count):
                 if self._share.owns(role, index):
@@ -170,17 +170,17 @@ class LocalCluster(Supervisor):
             self.processes.pop(number).release()
             child = self._children[number]
             if child.role == "server":
-                self._requester.tell(Exited(child.role, child.node))
+                self._requester.notify(Exited(child.role, child.node))
             if child.role == "scheduler" and status != 0 and (error := self._error_of_job()):
                 # An error of the job as a whole is named by the scheduler.
                 yield ClusterEnded(error)
         if ended:
             yield ProcessesEnded(ended, {number: now - self._started[number] for number in ended})
-        # The scheduler is not asked at every turn: 50 questions a second would disturb it.
-        if now >= self._asked and self.exit_code is None:
-            self._asked = now + _ASK_SECONDS
+        # The scheduler is not queried at every turn: 50 requests a second would disturb it.
+        if now >= self._queried and self.exit_code is None:
+            self._queried = now + _QUERY_SECONDS
             # The last that it has said holds after its end.
-            self._follow(self._requester.ask(GetWanted(self._running_workers()), Wanted, 0.05) or self.wanted)
+            self._follow(self._requester.request(GetWanted(self._running_workers()), Wanted, 0.05) or self.wanted)
 
     def _launcher_events(self) -> Iterator[Event]:
         """What launchers of other machines say."""
@@ -199,7 +199,7 @@ class LocalCluster(Supervisor):
         ]
 
     def _error_of_job(self) -> str:
-        """Why the scheduler has ended the job, as it said, or as it wrote down where no process heard it."""
+        """Why the scheduler has ended the job, as it said, or as it wrote down where no process received it."""
         if self.wanted is not None and self.wanted.error:
             return self.wanted.error
         with suppress(OSError, SporaxRuntimeError):

@@ -69,11 +69,11 @@ class OtherLaunchers:
             )
         self._deadline: float | None = time.monotonic() + timeout_seconds
 
-    def tell(self, reason: str, exit_code: int) -> None:
+    def report(self, reason: str, exit_code: int) -> None:
         """Let the others know that this launcher ends its processes. `reason` continues "the launcher on HOST …"."""
-        # A scheduler elsewhere that was never reached tells no one.
+        # A scheduler elsewhere that was never reached notifies no one.
         if self.link.watched() is not None:
-            self.link.tell_failure(messages.Leave(reason, exit_code=exit_code))
+            self.link.report_failure(messages.Leave(reason, exit_code=exit_code))
 
     def events(self) -> Iterator[ClusterEnded]:
         """What has happened to one of the others since the last call."""
@@ -149,11 +149,11 @@ class LaunchedCluster(LocalCluster):
     def _launcher_events(self) -> Iterator[supervision.Event]:
         return iter(()) if self._others is None else self._others.events()
 
-    def _tell_others(self) -> None:
+    def _notify_others(self) -> None:
         # At once: workers elsewhere would fail without the servers of this machine.
         if self._others is not None:
             exit_code = 0 if self._state.is_stopped_by_signal else self._state.exit_code
-            self._others.tell(f"has ended its processes: {self.failure}", exit_code)
+            self._others.report(f"has ended its processes: {self.failure}", exit_code)
 
     def _show_tails(self) -> None:
         workers = [child for child in self.children.values() if child.role == "worker"]

@@ -181,7 +181,7 @@ class Client:
             if type(action) is ToServer:
                 self._peers.send(action.server, action.message, action.frames)
             elif type(action) is ToScheduler:
-                self.link.tell(action.message)
+                self.link.notify(action.message)
             else:
                 self._errors[action.request] = action.reason
                 self._close(action.request)

@@ -20,7 +20,7 @@ _FIRST_WAIT_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 8.0
 # Within this time one gap causes one resending, whatever the number of complaints.
 _GAP_SECONDS = 0.1
-_ASK_VIEW = ToScheduler(messages.GetView())
+_REQUEST_VIEW = ToScheduler(messages.GetView())
 _MOVED_WAIT_SECONDS = 0.05  # the map is on its way, or the variables are
 
 
@@ -114,7 +114,7 @@ class ClientState:
         return True
 
     def refused(self, message: Any, now: float) -> list[Action]:
-        """Take a server's answer that is not the one that was asked for, or not yet."""
+        """Take a server's answer that is not the requested one, or not yet."""
         self._now, self._actions = now, []
         if (entry := self.open.get(getattr(message, "request", -1))) is not None:
             self._refused(entry, message)
@@ -126,13 +126,13 @@ class ClientState:
                 del self.open[message.request]
                 self._actions.append(Failed(message.request, message.reason))
             case messages.Accepted():
-                # The push is at the server and waits for other ranks: asking again soon would only cost work.
+                # The push is at the server and waits for other ranks: another request soon would only cost work.
                 entry.wait = _LONGEST_WAIT_SECONDS
                 entry.again_at = self._now + entry.wait
             case messages.Moved():
                 entry.again_at = self._now + _MOVED_WAIT_SECONDS
                 if self.view is None or message.epoch > self.view.epoch:
-                    self._actions.append(_ASK_VIEW)
+                    self._actions.append(_REQUEST_VIEW)
             case messages.ClockAhead():
                 # A server that has answered a later request has everything that was acknowledged before it was made.
                 if message.clock < entry.had_clock:
@@ -146,11 +146,11 @@ class ClientState:
                         self._send_again(other)
 
     def _lost(self, slot: int, had: int, has: int) -> None:
-        """A slot had an update, as this worker was told, and has it no more: the scheduler ends the job."""
+        """A slot had an update, as this worker was notified, and has it no more: the scheduler ends the job."""
         self._actions.append(ToScheduler(messages.UpdatesLost(slot, had, has)))
 
     def new_view(self, view: messages.View, now: float) -> list[Action]:
-        """Take the map that the scheduler has told."""
+        """Take the map that the scheduler has sent."""
         self._now, self._actions = now, []
         # Views come from several messages and may arrive out of order.
         if self.view is not None and view.epoch < self.view.epoch:
@@ -177,12 +177,12 @@ class ClientState:
         if wait < _LONGEST_WAIT_SECONDS:
             entry.wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
         if leader is None or self.view is None:
-            return _ASK_VIEW
+            return _REQUEST_VIEW
         entry.sent_to, entry.sent_at = leader, now
         return ToServer(leader, entry.make(entry.request, self.view.epoch), entry.frames)
 
     def _send_again(self, entry: _Open) -> None:
-        """Send now, or soon if it was sent just now: one gap makes the server ask once per push behind it."""
+        """Send now, or soon if it was sent just now: one gap makes the server request once per push behind it."""
         if self._now - entry.sent_at >= _GAP_SECONDS:
             self._send(entry)
         else:
@@ -191,7 +191,7 @@ class ClientState:
     def tick(self, now: float) -> list[Action]:
         """Some time has passed: send again what has waited for long, give up what has waited for too long."""
         self._now, self._actions = now, []
-        asked = False
+        requested = False
         for request, entry in list(self.open.items()):
             if self._now - entry.since > self.timeout:
                 del self.open[request]
@@ -199,8 +199,8 @@ class ClientState:
                 self._actions.append(Failed(request, f"{where} gave no answer for {self.timeout:.0f} s"))
             elif self._now >= entry.again_at:
                 self._send(entry)
-                asked = True
-        if asked:
+                requested = True
+        if requested:
             # One question for all requests without an answer: perhaps the slots have moved.
-            self._actions.append(_ASK_VIEW)
+            self._actions.append(_REQUEST_VIEW)
         return self._actions

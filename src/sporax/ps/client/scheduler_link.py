@@ -1,6 +1,6 @@
 """A worker's connection to the scheduler: a thread that registers, beats, and keeps the newest view.
 
-The training thread may be busy for minutes (compiling); the scheduler must hear from the worker all the same. Questions
+The training thread may be busy for minutes (compiling); the scheduler must get heartbeats of the worker all the same. Questions
 to the scheduler (sample leases, leaving) pass through a queue to this thread, as sockets belong to one thread. Between its
 own messages the thread calls `meanwhile`, in which the client receives answers that no caller waits for at the moment.
 
@@ -81,14 +81,14 @@ class SchedulerLink:
         assert self.welcome is not None
         return self.welcome.incarnation
 
-    def tell(self, message: messages.ServerMessage) -> None:
+    def notify(self, message: messages.ServerMessage) -> None:
         """Send something to the scheduler."""
         self._outgoing.put(message)
 
-    def ask_samples(self, message: messages.LeaseSamples, wait_seconds: float) -> messages.SampleRange | None:
-        """Ask for a range of samples; None without an answer in time.
+    def request_samples(self, message: messages.LeaseSamples, wait_seconds: float) -> messages.SampleRange | None:
+        """Request a range of samples; None without an answer in time.
 
-        Answers to earlier questions, late because the scheduler was away, are passed over: to ask again for each of them
+        Answers to earlier questions, late because the scheduler was away, are passed over: to repeat the request for each of them
         would leave every answer one question behind for ever.
         """
         self._outgoing.put(message)
@@ -101,7 +101,7 @@ class SchedulerLink:
         return None
 
     def leave(self, message: messages.ServerMessage, wait_seconds: float) -> None:
-        """Tell that this worker leaves, until the scheduler has noted it."""
+        """Report that this worker leaves, until the scheduler has noted it."""
         ends = time.monotonic() + wait_seconds
         # Repeated, since a message may be lost with a scheduler that restarts.
         while time.monotonic() < ends and not self.has_left and not self.is_over:
@@ -121,7 +121,7 @@ class SchedulerLink:
         return self._left.is_set()
 
     def initialised(self) -> None:
-        """Tell that all slots have their variables, until the scheduler has it in its journal.
+        """Report that all slots have their variables, until the scheduler has it in its journal.
 
         A scheduler that did not know it would take no checkpoint, and would not notice a server that comes back empty.
         """
@@ -225,9 +225,9 @@ class Requester:
     def __init__(self, address: str, keys: Keys | None = None) -> None:
         self._transport = Transport(keys)
         # A new name each time: an answer to an earlier requester must not come here.
-        self._socket = self._transport.connect(f"tcp://{address}", b"asker-" + uuid.uuid4().bytes)
+        self._socket = self._transport.connect(f"tcp://{address}", b"requester-" + uuid.uuid4().bytes)
 
-    def ask(self, question: Any, kind: type[Any], seconds: float) -> Any:
+    def request(self, question: Any, kind: type[Any], seconds: float) -> Any:
         """The answer of a kind, None when none came in time."""
         ends = time.monotonic() + seconds
         send(self._socket, question)
@@ -244,7 +244,7 @@ class Requester:
                     return message
         return None
 
-    def tell(self, message: Any) -> None:
+    def notify(self, message: Any) -> None:
         """Send without an answer."""
         send(self._socket, message)
 

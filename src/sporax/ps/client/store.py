@@ -128,7 +128,7 @@ class _DenseValues:
 
 
 class _PullPlan(Struct):
-    """Requests of one pull and where their answers go; `rows`: by slot and table which of the asked rows come from there."""
+    """Requests of one pull and where their answers go; `rows`: by slot and table which of the requested rows come from there."""
 
     requests: list[tuple[int, int]] = field(default_factory=list)
     rows: dict[tuple[int, int], npt.NDArray[np.int64]] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class ServerStore:
     def declare(
         self, dense: Sequence[Dense], groups: Sequence[OptimizerSpec], tables: Sequence[VariableSpec] = ()
     ) -> int:
-        """Tell what one optimizer moves; gives the number of that part. All workers must tell the same in one order.
+        """Register what one optimizer moves; gives the number of that part. All workers must register the same in one order.
 
         Args:
             dense: dense parameters.
@@ -315,12 +315,12 @@ class ServerStore:
         """Return when every slot has acknowledged: from then on the push is not lost, whatever ends.
 
         False in synchronous mode where the others have made that step without this worker, which was silent for longer than
-        its lease: its gradients do not count, and `rejoin` tells where it goes on.
+        its lease: its gradients do not count, and `rejoin` says where it goes on.
         """
         answers = self._client.wait_all(ticket.requests)
         if ticket.lease >= 0:
             # Only after all slots have acknowledged: the lease is then done whatever ends.
-            self.link.tell(SamplesDone(self.rank, ticket.lease))
+            self.link.notify(SamplesDone(self.rank, ticket.lease))
         # Only synchronous pushes have such answers.
         return self.options.staleness != 0 or NotAMember not in [type(message) for message, _ in answers]
 
@@ -333,14 +333,14 @@ class ServerStore:
         part: int = 0,
         ahead: int = 0,
     ) -> _PullPlan:
-        """Ask for values as of this worker's clock; `finish_pull` gives them.
+        """Request values as of this worker's clock; `finish_pull` gives them.
 
         Args:
             tables: row ids by table.
-            dense: ask for the dense parameters.
+            dense: request the dense parameters.
             newest: whatever the servers have now.
             part: whose dense parameters.
-            ahead: ask for the values of so many clocks later; the servers answer once they are there.
+            ahead: request the values of so many clocks later; the servers answer once they are there.
         """
         owner = self._parts[part] if dense else None
         clock = -1 if newest else self.clock + ahead
@@ -359,7 +359,7 @@ class ServerStore:
         return plan
 
     def _requested_rows(self, plan: _PullPlan, tables: Mapping[int, Ids]) -> dict[int, list[tuple[int, Ids]]]:
-        """The rows to ask each slot for, by table; notes in the plan where their values go."""
+        """The rows to request from each slot, by table; notes in the plan where their values go."""
         requests: dict[int, list[tuple[int, Ids]]] = {}
         for key, ids in tables.items():
             ids = np.ascontiguousarray(ids, np.int64).reshape(-1)
@@ -416,7 +416,7 @@ class ServerStore:
 
     @property
     def is_member(self) -> bool:
-        """Whether this worker's gradients count at its clock, as its last pull has told; else `rejoin` tells what to do."""
+        """Whether this worker's gradients count at its clock, as its last pull has reported; else `rejoin` says what to do."""
         return self.options.staleness != 0 or self.rank in self.members
 
     @property
@@ -450,7 +450,7 @@ class ServerStore:
                 raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but it has ended: {self.link.stopped}")
             request += 1
             message = LeaseSamples(request, self.rank, self.link.incarnation, total, size)
-            answer = self.link.ask_samples(message, 1.0)
+            answer = self.link.request_samples(message, 1.0)
             if answer is None:
                 # No answer in time: the scheduler is away, and the question is repeated.
                 continue

@@ -75,7 +75,7 @@ class StoreRecord(msgspec.Struct, frozen=True, gc=False):
 class Apply(msgspec.Struct, frozen=True, gc=False):
     """Acknowledged records are to be applied: comes back as an event, after the actions before it and before anything else.
 
-    So an acknowledgement does not wait for the arithmetic of its update, and whatever asks next finds the update applied.
+    So an acknowledgement does not wait for the arithmetic of its update, and whatever comes next finds the update applied.
     """
 
     slot: int
@@ -90,7 +90,7 @@ class StoreSlot(msgspec.Struct, frozen=True, gc=False):
 
 @final
 class CheckpointSlot(msgspec.Struct, frozen=True, gc=False):
-    """Write a slot's part of a global checkpoint, when there is time, and tell the scheduler."""
+    """Write a slot's part of a global checkpoint, when there is time, and notify the scheduler."""
 
     path: str
     number: int
@@ -138,7 +138,7 @@ Action = Reply | ToServer | ToScheduler | StoreRecord | Apply | StoreSlot | Chec
 
 @final
 class Manifest(msgspec.Struct, frozen=True, gc=False):
-    """Write the manifest of a checkpoint, then tell by a `ManifestWritten`."""
+    """Write the manifest of a checkpoint, then report it by a `ManifestWritten`."""
 
     path: str
     number: int
@@ -161,6 +161,6 @@ class Keep(msgspec.Struct, frozen=True, gc=False):
 
 @final
 class End(msgspec.Struct, frozen=True, gc=False):
-    """The job is over: tell all processes, then end."""
+    """The job is over: notify all processes, then end."""
 
     reason: str

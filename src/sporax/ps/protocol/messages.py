@@ -1,7 +1,7 @@
 """What processes of a parameter-server job say to each other: one frozen struct per kind of message.
 
 Arrays are never sent inside a struct; they follow it as raw frames, see `wire`. Requests of workers carry a number that
-the reply repeats. `epoch` is the version of the slot map: whoever meets another epoch than its own refuses or asks.
+the reply repeats. `epoch` is the version of the slot map: whoever meets another epoch than its own refuses, or requests the map.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class VariableSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
         width: values of a row; 0 for a dense segment.
         optimizer: how it moves.
         seed, sigma, distribution: initial rows of a table: ``normal``, ``uniform``, ``zeros`` or ``constant`` (sigma).
-        admit_count: updates an id must ask for before it gets a row; 0 or 1 at once.
+        admit_count: updates that must name an id before it gets a row; 0 or 1 at once.
         admit_probability: share of ids that may get a row.
         max_rows: rows per slot above which the least recently updated are evicted; 0 for no limit.
         ttl: updates of the slot after which an unused row is evicted; 0 for never.
@@ -135,7 +135,7 @@ class Options(msgspec.Struct, frozen=True, array_like=True, gc=False):
         snapshot_bytes: log size after which snapshots are taken and the log is truncated.
         lost_seconds: after so long without the only server that has a slot, the slot is lost.
         checkpoint_path: where global checkpoints go, "" for nowhere.
-        checkpoint_seconds: pause between them, 0 for only when asked.
+        checkpoint_seconds: pause between them, 0 for only on request.
         restore: folder of a checkpoint that first values come from, "" for none.
         worker_lease_seconds: how long a silent worker stays a member, 0 for `lease_seconds`.
     """
@@ -219,7 +219,7 @@ class Push(OfSlot, frozen=True, array_like=True, tag=2):
 
 
 class Pull(OfSlot, frozen=True, array_like=True, tag=3):
-    """Ask for values as of a clock; -1 for whatever there is. Frames: row ids of the tables."""
+    """Request values as of a clock; -1 for whatever there is. Frames: row ids of the tables."""
 
     epoch: int
     rank: int
@@ -246,7 +246,7 @@ class Pulled(OfSlot, frozen=True, array_like=True, tag=6):
 
 
 class Moved(OfSlot, frozen=True, array_like=True, tag=7):
-    """Not the primary of the slot (any more); ask for the map of at least this epoch."""
+    """Not the primary of the slot (any more); request the map of at least this epoch."""
 
     epoch: int
 
@@ -397,7 +397,7 @@ class HeartbeatReply(ServerMessage, frozen=True, array_like=True, tag=44):
 
 
 class GetView(ServerMessage, frozen=True, array_like=True, tag=45):
-    """Ask for the slot map."""
+    """Request the slot map."""
 
 
 class ViewReply(ServerMessage, frozen=True, array_like=True, tag=46):
@@ -407,7 +407,7 @@ class ViewReply(ServerMessage, frozen=True, array_like=True, tag=46):
 
 
 class SlotSynced(ServerMessage, frozen=True, array_like=True, tag=47):
-    """The primary tells that its backup holds everything."""
+    """The primary reports that its backup holds everything."""
 
     slot: int
     epoch: int
@@ -438,14 +438,14 @@ class Scale(ServerMessage, frozen=True, array_like=True, tag=53):
 
 
 class Wanted(ServerMessage, frozen=True, array_like=True, tag=54):
-    """What the supervisor should have running, and what people should hear of.
+    """What the supervisor should have running, and what people should be notified of.
 
     Attributes:
         workers, servers: numbers of processes.
         retired: nodes that have left for good, and need not be started again.
         finished: all workers have.
         error: why the job cannot go on.
-        notices: what people should hear of.
+        notices: what people should be notified of.
         joined: nodes of all workers that have ever taken part.
     """
 
@@ -459,7 +459,7 @@ class Wanted(ServerMessage, frozen=True, array_like=True, tag=54):
 
 
 class GetStatus(ServerMessage, frozen=True, array_like=True, tag=55):
-    """Ask for the state of the job."""
+    """Request the state of the job."""
 
 
 class StatusReply(ServerMessage, frozen=True, array_like=True, tag=56):
@@ -469,7 +469,7 @@ class StatusReply(ServerMessage, frozen=True, array_like=True, tag=56):
 
 
 class LeaseSamples(ServerMessage, frozen=True, array_like=True, tag=57):
-    """Ask for a range of samples."""
+    """Request a range of samples."""
 
     request: int
     rank: int
@@ -499,7 +499,7 @@ class Initialised(ServerMessage, frozen=True, array_like=True, tag=60):
 
 
 class GetWanted(ServerMessage, frozen=True, array_like=True, tag=61):
-    """The supervisor asks what should run; `running`: names of its workers whose processes run now, silent or not."""
+    """The supervisor queries what should run; `running`: names of its workers whose processes run now, silent or not."""
 
     running: list[str] = []
 
@@ -532,7 +532,7 @@ class CheckpointPart(ServerMessage, frozen=True, array_like=True, tag=64):
 
 
 class Checkpoint(ServerMessage, frozen=True, array_like=True, tag=65):
-    """A command asks for a global checkpoint (`begin`), or how far it is."""
+    """A command requests a global checkpoint (`begin`), or queries how far it is."""
 
     begin: bool
 
@@ -554,7 +554,7 @@ class Broken(ServerMessage, frozen=True, array_like=True, tag=67):
 
 
 class UpdatesLost(ServerMessage, frozen=True, array_like=True, tag=68):
-    """A worker was told that update `had` of a slot is acknowledged, and now that the slot is at update `has`."""
+    """A worker was notified that update `had` of a slot is acknowledged, and now that the slot is at update `has`."""
 
     slot: int
     had: int

@@ -176,7 +176,7 @@ def chunks(array: npt.NDArray[np.generic]) -> list[Frame]:
 
 
 def check_sizes(entries: Sequence[VariableValues], frames: Sequence[Frame]) -> None:
-    """Raise unless frames have exactly the bytes that the entries tell.
+    """Raise unless frames have exactly the bytes that the entries specify.
 
     Raises:
         WireError: they have not, or a size is negative.
@@ -205,7 +205,7 @@ def entry_arrays(
     """The entries of a message, each with its row ids and its values; None where it has none.
 
     Raises:
-        WireError: the frames do not have the sizes that the entries tell.
+        WireError: the frames do not have the sizes that the entries specify.
     """
     # The gradient of one parameter, the most frequent message, needs no reader.
     if len(entries) == len(frames) == 1:
@@ -224,7 +224,7 @@ class EntryReader:
     """Takes the arrays of entries out of a message's frames, in order. An array within one frame is not copied.
 
     Raises:
-        WireError: the frames do not have the sizes that the entries tell.
+        WireError: the frames do not have the sizes that the entries specify.
     """
 
     def __init__(self, frames: Iterable[Frame]) -> None:
@@ -247,7 +247,7 @@ class EntryReader:
     def finish(self) -> None:
         """Raise unless all frames were taken."""
         if len(self._rest) or next(self._frames, None) is not None:
-            raise WireError("For 'sporax.ps', a message has more array frames than its entries tell.")
+            raise WireError("For 'sporax.ps', a message has more array frames than its entries specify.")
 
     def _array(self, count: int, dtype: type[_T]) -> npt.NDArray[_T]:
         """The next array of so many items."""

@@ -1,4 +1,4 @@
-"""What a scheduler remembers of a job: what must survive its own end (`Journal`), and what it hears again (`Peer`);
+"""What a scheduler remembers of a job: what must survive its own end (`Journal`), and what it receives again (`Peer`);
 `status_of` shows both to people and to metrics.
 """
 
@@ -22,7 +22,7 @@ class Journal(msgspec.Struct):
     """What must survive the scheduler's own end.
 
     Attributes:
-        job: a name that tells this job's files from others'.
+        job: a name that distinguishes this job's files from others'.
         worker_num, server_num: requested numbers.
         first_workers, most_workers: number of workers that the job began with, and the largest that was ever requested.
         epoch, slots, members: of the newest view.

@@ -9,12 +9,12 @@ from sporax.ps.scheduler.journal import Journal, Peer
 
 
 def slots_without_server(slots: Sequence[Holders], servers: Mapping[int, Peer], since: float) -> list[int]:
-    """The slots whose server has not been heard of.
+    """The slots whose server has not been seen.
 
     Args:
         slots: who has them.
         servers: by number.
-        since: seconds of the scheduler's clock; a server that is away but was heard of later may still come back.
+        since: seconds of the scheduler's clock; a server that is away but was seen later may still come back.
     """
     gone = {index for index, peer in servers.items() if not peer.live and peer.seen < since}
     return [slot for slot, holders in enumerate(slots) if holders.primary in gone]
@@ -46,7 +46,7 @@ def incomplete(journal: Journal, ready: Ready, reported: Mapping[int, int]) -> d
     Args:
         journal: says which slots the server leads.
         ready: its inventory.
-        reported: last records of its slots, as far as its heartbeats told before it ended: they had been acknowledged.
+        reported: last records of its slots, as far as its heartbeats reported before it ended: they had been acknowledged.
     """
     result: dict[int, str] = {}
     for slot, holders in enumerate(journal.slots):
@@ -63,10 +63,10 @@ def incomplete(journal: Journal, ready: Ready, reported: Mapping[int, int]) -> d
 class RestartedCopies:
     """Servers whose logs have all of a slot, and that were started again while nothing could be acknowledged without them.
 
-    Problem: after a failure of all machines the scheduler hears of one server after the other. One that comes first is given up
-    in favour of the other holder of its slots, which has not been heard of; if the log of that one turns out to be damaged, the
+    Problem: after a failure of all machines the scheduler sees one server after the other. One that comes first is given up
+    in favour of the other holder of its slots, which has not been seen; if the log of that one turns out to be damaged, the
     log of the first has everything. Method: the first one stays in the map until the other has come back, and leads if that is
-    not whole. The other was not heard of since the scheduler's own start, so it had no other view than the one in which both
+    not whole. The other was not seen since the scheduler's own start, so it had no other view than the one in which both
     were needed for acknowledgements.
     """
 
@@ -96,7 +96,7 @@ class RestartedCopies:
         ]
 
     def must_wait(self, ready: Ready, starting: Collection[int]) -> bool:
-        """Whether a server that has come back must tell again later, since such a copy of what it lacks is being read back.
+        """Whether a server that has come back must report again later, since such a copy of what it lacks is being read back.
 
         A server that waits itself is not waited for: neither log is whole then.
         """
@@ -112,7 +112,7 @@ class RestartedCopies:
 
         Args:
             lost: slots.
-            ready: inventory of their leader, which has not been heard of before.
+            ready: inventory of their leader, which has not been seen before.
             slots: the present map.
             servers: by number.
         """

@@ -14,7 +14,7 @@ Two kinds of change, never mixed in one:
   where no slot has its gradient of that clock. No other membership changes by this, as the values of that clock, with its
   members, may be in the others' hands.
 
-A worker that a smaller job lets go goes on until it reads the values of a clock at which it is no member. It asks then whether
+A worker that a smaller job lets go goes on until it reads the values of a clock at which it is no member. It queries then whether
 it is *dismissed*; a worker that was only thought dead is not, and waits for its next place.
 """
 
@@ -62,7 +62,7 @@ class MembersState:
     def is_dismissed(self, rank: int) -> bool:
         """Whether a worker may leave once it is no member at its clock: the job became smaller than its number.
 
-        A worker that comes before the job is told to grow is beyond the size, too, but waits for its place.
+        A worker that comes before the job is scaled up is beyond the size, too, but waits for its place.
         """
         journal = self._journal
         if self.is_wanted(rank) or rank >= journal.most_workers:
@@ -72,7 +72,7 @@ class MembersState:
     def is_over(self, rank: int) -> bool:
         """Whether nothing is expected of a worker any more.
 
-        It has left; or it is superfluous and was silent for its lease; or it came before the job was told to grow.
+        It has left; or it is superfluous and was silent for its lease; or it came before the job was scaled up.
         """
         peer = self._workers.get(rank)
         silent = peer is None or not peer.live
@@ -131,7 +131,7 @@ class MembersState:
 
         def change(clock: int) -> list[Members]:
             members = self._journal.members
-            # A successor may have come while servers were asked.
+            # A successor may have come while servers were queried.
             for rank in filter(self._is_dead, dead):
                 members = without(members, rank, clock)
                 self.notices.append(self._left_out(rank, clock))
@@ -139,7 +139,7 @@ class MembersState:
             return members if ranks_at(members, clock) else self._with_target(clock)
 
         # One that is superfluous as well has no successor that could complete its last step where only some slots have it.
-        self._ask(clock, change, strict=False, forced=not any(self.is_wanted(rank) for rank in dead))
+        self._query(clock, change, strict=False, forced=not any(self.is_wanted(rank) for rank in dead))
         return True
 
     def _left_out(self, rank: int, clock: int) -> str:
@@ -163,7 +163,7 @@ class MembersState:
         members, target = self._journal.members, self._target()
         if not target or target == members[-1].ranks:
             return False
-        self._ask(max(*clocks, members[-1].clock) + self._margin, self._with_target, strict=True)
+        self._query(max(*clocks, members[-1].clock) + self._margin, self._with_target, strict=True)
         return True
 
     def _with_target(self, clock: int) -> list[Members]:
@@ -172,7 +172,7 @@ class MembersState:
         # Later entries were for a change that this one replaces.
         return [*(entry for entry in members if entry.clock < clock), Members(clock, target)] if target else members
 
-    def _ask(self, clock: int, change: Callable[[int], list[Members]], *, strict: bool, forced: bool = False) -> None:
+    def _query(self, clock: int, change: Callable[[int], list[Members]], *, strict: bool, forced: bool = False) -> None:
         self._changes += 1
         self._change, self._is_forced = change, forced
         self.hold = Hold(self._changes, clock, strict)
@@ -196,7 +196,7 @@ class MembersState:
             self._margin, self.note = 1, ""
             self._journal.members = change(hold.clock)[-_STORED_CHANGES:]
         else:
-            # Slots move on while they are asked, so the next try begins further ahead.
+            # Slots move on while they are queried, so the next try begins further ahead.
             self._margin = min(2 * self._margin, _LONGEST_MARGIN)
             self.note = "" if hold.strict else "waiting for a dead worker's successor: its last step is half done"
         self.abort()

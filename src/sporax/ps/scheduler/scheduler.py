@@ -26,7 +26,7 @@ from sporax.ps.sockets.transport import Transport, listening_address, receive, s
 
 _TICK_SECONDS = 0.1
 _FAREWELL_SECONDS = 0.6
-_ERROR_SECONDS = 2.0  # for a supervisor to ask why, on a machine that is busy
+_ERROR_SECONDS = 2.0  # for a supervisor to query why, on a machine that is busy
 
 
 class ServerScheduler:
@@ -87,13 +87,13 @@ class ServerScheduler:
                 if now >= next_tick:
                     next_tick = now + _TICK_SECONDS
                     self._do(self.state.handle(Tick(), now))
-                    # For who reads this process's log; a launcher asks for it and tells it as well.
+                    # For who reads this process's log; a launcher requests it and reports it as well.
                     for notice in self.state.notices[self._num_notices :]:
                         print(f"sporax ps scheduler: {notice}.", file=sys.stderr, flush=True)
                     self._num_notices = len(self.state.notices)
                     if self._ended is not None:
                         self._say_goodbye(self._ended.reason)
-                # Again and again for a while: workers that are just starting must hear it, too.
+                # Again and again for a while: workers that are just starting must receive it, too.
                 if self._ended is not None and ends_at is None:
                     self._say_goodbye(self._ended.reason)
                     ends_at = now + (_ERROR_SECONDS if self.state.journal.error else _FAREWELL_SECONDS)
@@ -115,13 +115,13 @@ class ServerScheduler:
         self._do(self.state.handle(Received(sender, message, tuple(frames)), time.monotonic()))
 
     def _do(self, actions: list[Action]) -> None:
-        # Written first: no process may hear of a decision that a restart would forget.
+        # Written first: no process may learn of a decision that a restart would forget.
         if any(isinstance(action, Keep) for action in actions):
             try:
                 if self._journal_path is not None:
                     write_journal(self._journal_path, self.state.journal)
             except StorageError as error:
-                # No process hears of a decision that is not on disk, but all hear that there will be no more.
+                # No process learns of a decision that is not on disk, but all learn that there will be no more.
                 self.state.journal.error = self.state.journal.error or error.message
                 actions = [End(self.state.journal.error)]
         for action in actions:

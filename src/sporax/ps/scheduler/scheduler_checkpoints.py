@@ -1,8 +1,8 @@
-"""What a scheduler does for global checkpoints: it asks the leaders of all slots, and has the manifest written last.
+"""What a scheduler does for global checkpoints: it queries the leaders of all slots, and has the manifest written last.
 
 It knows no sockets or files: which slots have been written, and for which clock. What a server does is in `synchronous_state`.
 
-In synchronous mode all slots are written at one clock. The scheduler proposes the highest clock that it has heard of; a slot
+In synchronous mode all slots are written at one clock. The scheduler proposes the highest clock that it knows of; a slot
 that is already beyond it says so, and the scheduler proposes a later one, further away each time. In the other modes every
 slot is written as it is.
 """
@@ -18,7 +18,7 @@ from sporax.ps.protocol.events import End, Keep, Manifest, ManifestWritten, Repl
 from sporax.ps.scheduler.journal import Journal, Peer
 
 # Seconds between two questions to the same leaders.
-_ASK_SECONDS = 0.5
+_QUERY_SECONDS = 0.5
 # Clocks; further ahead a slot would be held up for too long.
 _LARGEST_MARGIN = 1024
 
@@ -39,7 +39,7 @@ class CheckpointRound(Struct):
     parts: dict[int, messages.CheckpointPart] = field(default_factory=dict)
     error: str = ""
     _margin: int = 1
-    _asked: float = -1e9
+    _requested: float = -1e9
 
     @property
     def is_complete(self) -> bool:
@@ -58,16 +58,16 @@ class CheckpointRound(Struct):
             self.number += 1
             self.clock = max(self.clock, part.clock) + self._margin
             self._margin = min(2 * self._margin, _LARGEST_MARGIN)
-            # As if never asked: the new attempt begins at once.
-            self.parts, self._asked = {}, -1e9
+            # As if never queried: the new attempt begins at once.
+            self.parts, self._requested = {}, -1e9
         else:
             self.parts[part.slot] = part
 
     def question(self, path: str, now: float) -> messages.TakeCheckpoint | None:
-        """What to ask all leaders now, again and again until they have answered."""
-        if self.is_complete or now - self._asked < _ASK_SECONDS:
+        """What to send to all leaders now, again and again until they have answered."""
+        if self.is_complete or now - self._requested < _QUERY_SECONDS:
             return None
-        self._asked = now
+        self._requested = now
         return messages.TakeCheckpoint(self.number, self.clock, path)
 
 
@@ -107,7 +107,7 @@ class CheckpointingScheduler:
         self._actions.append(Reply(to, message))
 
     def take_checkpoint(self, sender: bytes, message: messages.Checkpoint) -> None:
-        """A command asks for a checkpoint, or how far it is."""
+        """A command requests a checkpoint, or queries how far it is."""
         if message.begin:
             self._begin_checkpoint()
         self._reply(
@@ -148,7 +148,7 @@ class CheckpointingScheduler:
         self._actions.append(Keep())
 
     def continue_checkpoint(self) -> None:
-        """Ask the leaders that have not answered, or begin the next checkpoint when its time has come."""
+        """Query the leaders that have not answered, or begin the next checkpoint when its time has come."""
         options, journal = self.options, self.journal
         if options.checkpoint_seconds > 0 and options.checkpoint_path and self._now >= self._checkpoint_at:
             self._checkpoint_at = self._now + options.checkpoint_seconds

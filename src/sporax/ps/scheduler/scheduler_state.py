@@ -1,6 +1,6 @@
 """What the scheduler does, without sockets, files or clocks: membership, the slot map, and changes of both.
 
-Every change of the map or of the members makes a new epoch, which is journalled before any process hears of it. A server
+Every change of the map or of the members makes a new epoch, which is journalled before any process learns of it. A server
 that stops answering loses its slots after its lease has ended, or at once when its supervisor saw it end. In synchronous
 mode members change at a clock that no slot has reached: the scheduler holds servers there until the next view names them.
 """
@@ -39,7 +39,7 @@ class SchedulerState(CheckpointingScheduler):
 
     def __init__(self, options: messages.Options, journal: Journal, now: float) -> None:
         servers = {
-            # Their heartbeats will tell which of them are still alive.
+            # Their heartbeats will show which of them are still alive.
             index: Peer(now)
             for index in journal.servers
             if journal.server_nodes[index] not in journal.retired
@@ -48,7 +48,7 @@ class SchedulerState(CheckpointingScheduler):
         self.workers: dict[int, Peer] = {rank: Peer(now) for rank, entry in journal.workers.items() if not entry[2]}
         journal.first_workers = journal.first_workers or journal.worker_num
         journal.most_workers = max(journal.most_workers, journal.worker_num)
-        # What was being agreed on is forgotten, and servers that still wait for it must hear so.
+        # What was being agreed on is forgotten, and servers that still wait for it must be notified.
         journal.epoch += bool(journal.slots)
         self.members = MembersState(options, journal, self.servers, self.workers)
         self.finished = False
@@ -59,7 +59,7 @@ class SchedulerState(CheckpointingScheduler):
         self._incarnations = {index: address.incarnation for index, address in journal.servers.items()}
         self._leases = SampleLeases(journal)
         self._restarted = RestartedCopies()
-        self.notices = self.members.notices  # one list: what people should hear of
+        self.notices = self.members.notices  # one list: what people should be notified of
 
     @property
     def starting(self) -> Sequence[bytes]:
@@ -105,7 +105,7 @@ class SchedulerState(CheckpointingScheduler):
         peer = self.servers.get(index)
         is_starting = index in self._starting and self._starting_senders[index] == sender
         if is_starting:
-            incarnation = self._starting[index].incarnation  # it asks again because our answer was lost
+            incarnation = self._starting[index].incarnation  # it repeats the request because our answer was lost
         elif peer is not None and peer.sender == sender:
             incarnation = journal.servers[index].incarnation
         else:
@@ -124,7 +124,7 @@ class SchedulerState(CheckpointingScheduler):
     def _is_present_server(self, sender: bytes, index: int, incarnation: int) -> bool:
         """Whether a process is the server of a number, and not another one that a scheduler gave the same numbers once."""
         peer = self.servers.get(index)
-        # After a start of the scheduler nothing has been heard of a server yet.
+        # After a start of the scheduler nothing has come from a server yet.
         return peer is not None and self._newest_start("server", index) == incarnation and peer.sender in (b"", sender)
 
     def _options_now(self) -> messages.Options:
@@ -145,7 +145,7 @@ class SchedulerState(CheckpointingScheduler):
             elif address is not None and address.incarnation == message.incarnation:
                 self._reply(sender, messages.HeartbeatReply(0.0, journal.epoch, unknown=True))
             return
-        # The copy of what this one lacks is being read back; this server tells again soon.
+        # The copy of what this one lacks is being read back; this server reports again soon.
         if self._restarted.must_wait(message, self._starting):
             return
         del self._starting[index]
@@ -240,7 +240,7 @@ class SchedulerState(CheckpointingScheduler):
             journal.workers[message.rank] = (entry[0], entry[1], True)
             self.workers.pop(message.rank, None)
             self.members.leave(message.rank, message.clock)
-            # Samples that it asked for and will not use.
+            # Samples that it requested and will not use.
             self._leases.take_back(message.rank, message.incarnation + 1)
             if not message.done and entry[0] not in journal.retired:
                 journal.retired.append(entry[0])
@@ -331,7 +331,7 @@ class SchedulerState(CheckpointingScheduler):
             del journal.server_nodes[index], journal.servers[index]
             self._actions.append(events.Keep())
             if peer is not None and peer.sender:
-                # It may not hear this; then its next heartbeat is answered the same way.
+                # It may not receive this; then its next heartbeat is answered the same way.
                 self._reply(peer.sender, _LET_GO)
 
     # ------------------------------------------------------------------------------------------------------- members
@@ -420,10 +420,10 @@ class SchedulerState(CheckpointingScheduler):
         return self.journal.workers[index][1] if index in self.journal.workers else -1
 
     def _stale_heartbeat(self, sender: bytes, message: messages.Heartbeat, newest: int) -> None:
-        """Answer a process that is no member; a server that is about to become one hears nothing yet."""
+        """Answer a process that is no member; a server that is about to become one receives nothing yet."""
         journal = self.journal
         if message.role == "server" and (message.index, message.incarnation) in journal.retired_starts:
-            self._reply(sender, _LET_GO)  # it has not heard it yet
+            self._reply(sender, _LET_GO)  # it has not received it yet
             return
         if message.role == "worker" and newest == message.incarnation:
             self._reply(sender, messages.Stop("left"))  # noted, but the answer was lost
@@ -471,7 +471,7 @@ class SchedulerState(CheckpointingScheduler):
         if lease is not None:
             self._reply(sender, messages.SampleRange(message.request, lease, *self._leases.samples_of(lease)))
             return
-        # The newest clock tells a waiting worker how far the others are.
+        # The newest clock shows a waiting worker how far the others are.
         newest = int(max((peer.gauges.get("clock", 0.0) for peer in self.workers.values()), default=0.0))
         self._reply(
             sender, messages.SampleRange(message.request, -1 if self._leases.has_open_leases else -2, newest, 0)

@@ -1,6 +1,6 @@
 """What a server does with the slots that it follows: it takes their leaders' records in order, stores, applies and confirms them.
 
-A follower begins with the whole slot (`SlotImage`). It waits a while for a record that came too late or not at all, then asks
+A follower begins with the whole slot (`SlotImage`). It waits a while for a record that came too late or not at all, then requests
 for the whole slot again.
 """
 
@@ -26,7 +26,7 @@ from sporax.ps.protocol.wire import Frame
 from sporax.ps.slots.slot import SlotState
 
 IMAGE_SECONDS = 1.0
-"""After which a follower misses what has not come, and asks for the whole slot (again)."""
+"""After which a follower misses what has not come, and requests the whole slot (again)."""
 MOST_EARLY = 256
 """Records of one slot that wait for those before them."""
 GET_VIEW = GetView()
@@ -38,7 +38,7 @@ class FollowerData(Struct):
     Attributes:
         leader, since: whom it follows, and from which epoch on.
         fresh: it has had the whole slot from this leader.
-        asked: when it requested the whole slot.
+        requested: when it requested the whole slot.
         unstored: records applied and not yet in the log.
         progress: when it applied something last.
         early: records that came before those they follow on.
@@ -47,7 +47,7 @@ class FollowerData(Struct):
     leader: ServerAddress
     since: int
     fresh: bool = False
-    asked: float = -1e9
+    requested: float = -1e9
     unstored: int = 0
     progress: float = 0.0
     early: dict[int, tuple[Record, tuple[Frame, ...]]] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class FollowerState:
         if follow.fresh:
             self._apply_early(message.slot)
         else:
-            self._ask_image(message.slot)
+            self._request_image(message.slot)
 
     def _apply_early(self, slot: int) -> None:
         """Apply the records a follower has, as far as they follow on each other."""
@@ -126,11 +126,11 @@ class FollowerState:
         epoch = self.view.epoch if self.view is not None else 0
         self._actions.append(ToServer(self.follows[slot].leader, Replicated(slot, epoch, lsn)))
 
-    def _ask_image(self, slot: int) -> None:
+    def _request_image(self, slot: int) -> None:
         follow = self.follows[slot]
         # Not at every record: the image may be large and on its way.
-        if self._now - follow.asked >= IMAGE_SECONDS:
-            follow.asked = self._now
+        if self._now - follow.requested >= IMAGE_SECONDS:
+            follow.requested = self._now
             epoch = self.view.epoch if self.view is not None else 0
             self._actions.append(ToServer(follow.leader, NeedImage(slot, epoch)))
 
@@ -158,7 +158,7 @@ class FollowerState:
         if follow is None or (follow.leader, follow.since) != (leader, since):
             follow = self.follows[slot] = FollowerData(leader, since)
         if not follow.fresh:
-            self._ask_image(slot)
+            self._request_image(slot)
 
     def _stored_by_follower(self, slot: int, lsn: int) -> None:
         follow = self.follows[slot]
@@ -167,14 +167,14 @@ class FollowerState:
         if lsn <= self.states[slot].lsn:
             self._confirm(slot, lsn)
 
-    def _ask_again(self) -> None:
-        """Ask for the slots of which something is missing that will not come any more."""
+    def _request_again(self) -> None:
+        """Request the slots of which something is missing that will not come any more."""
         for slot, follow in self.follows.items():
             # Records wait for one that does not come any more.
             if follow.early and follow.fresh and self._now - follow.progress > IMAGE_SECONDS:
                 follow.fresh = False
             if not follow.fresh:
-                self._ask_image(slot)
+                self._request_image(slot)
 
 
 def server_identity(index: int, incarnation: int) -> bytes:

@@ -131,7 +131,7 @@ class Server:
         return self._halted
 
     def _join(self, stop: Callable[[], bool]) -> None:
-        """Get a number, read back what the log has, and tell the scheduler."""
+        """Get a number, read back what the log has, and notify the scheduler."""
         hostname = socket.gethostname()
         register = messages.RegisterProcess(
             "server",
@@ -168,7 +168,7 @@ class Server:
             directory = self._directory / welcome.job / f"server-{welcome.index}"
             self._log = SlotLog(directory, sync=options.durability == "disk", ahead_bytes=options.snapshot_bytes)
             self._next_look = min(options.snapshot_bytes, _LOOK_BYTES)
-            # Before the scheduler hears of this server: it must say which slots it has.
+            # Before the scheduler knows this server: it must say which slots it has.
             replay = self._log.recover(options.staleness)
             damage = self._set_aside(self._log, replay)
         self.state = ServerState(welcome.index, welcome.incarnation, options, replay.states)
@@ -205,7 +205,7 @@ class Server:
         return False
 
     def _serve(self, stop: Callable[[], bool]) -> None:
-        # Both ZeroMQ sockets tell by a descriptor that something has come.
+        # Both ZeroMQ sockets show by a descriptor that something has come.
         for source in (self._router, self._scheduler):
             self._streams.watch(source.fd)
         next_tick = next_beat = last_came = 0.0
@@ -249,12 +249,12 @@ class Server:
         return came
 
     def _beat(self, now: float) -> float:
-        """Tell the scheduler that this server is alive; gives the seconds until this is to be done again."""
+        """Notify the scheduler that this server is alive; gives the seconds until this is to be done again."""
         assert self.state is not None
         # Until the first answer the scheduler may not know that this server is ready.
         if not self.state.is_known:
-            self._tell_scheduler(self._ready)
-        self._tell_scheduler(self.state.heartbeat(now, self._gauges()))
+            self._notify_scheduler(self._ready)
+        self._notify_scheduler(self.state.heartbeat(now, self._gauges()))
         if self._serving_file is not None and self.state.is_known and now < self.state.lease_until:
             self._serving_file.touch()
         return self.state.options.heartbeat_seconds
@@ -276,10 +276,10 @@ class Server:
             reason = f"slot {task.image.slot} cannot be written below '{task.path}': {error.strerror}"
             part = messages.CheckpointPart(task.number, task.image.slot, task.image.clock, error=reason)
         self.state.written(part)
-        self._tell_scheduler(part)
+        self._notify_scheduler(part)
 
     def _take_from_scheduler(self) -> None:
-        """Take what the scheduler says, and tell it when that was a new view."""
+        """Take what the scheduler says, and notify it when that was a new view."""
         assert self.state is not None
         while not self._halted and (parts := receive(self._scheduler)) is not None:
             self._last_received = time.monotonic()
@@ -290,7 +290,7 @@ class Server:
                 self.bad_messages += 1
             # At once, since a leader's lease and a hold depend on it.
             if self.state.view is not None and self.state.view.epoch != epoch:
-                self._tell_scheduler(self.state.heartbeat(time.monotonic(), self._gauges()))
+                self._notify_scheduler(self.state.heartbeat(time.monotonic(), self._gauges()))
 
     def _take_from_router(self) -> None:
         """Take what has come from other machines, up to a limit."""
@@ -321,7 +321,7 @@ class Server:
         except WireError:
             self.bad_messages += 1
 
-    def _tell_scheduler(self, message: messages.ServerMessage) -> None:
+    def _notify_scheduler(self, message: messages.ServerMessage) -> None:
         # Sending may consume the signal that something has come, so the sockets are looked at again before the next wait.
         send(self._scheduler, message)
         self._may_have_more = True
@@ -428,7 +428,7 @@ class Server:
 ACTIONS: dict[type[events.Action], Callable[[Server, Any], events.Loaded | None]] = {
     events.Reply: Server._reply,
     events.ToServer: Server._to_server,
-    events.ToScheduler: lambda server, action: server._tell_scheduler(action.message),
+    events.ToScheduler: lambda server, action: server._notify_scheduler(action.message),
     events.StoreRecord: Server._store,
     events.StoreSlot: Server._store_slot,
     events.CheckpointSlot: lambda server, action: server._checkpoints.append(action),

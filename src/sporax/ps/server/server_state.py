@@ -6,7 +6,7 @@ A slot this server leads goes through the same steps for every change::
 
 A record is acknowledged, applied and visible only after it is as durable as the job wants; nothing happens between its
 acknowledgement and its application. A slot this server follows
-takes records from the leader, stores and applies them, and tells so. A follower that misses something asks for the
+takes records from the leader, stores and applies them, and reports so. A follower that misses something requests the
 whole slot (`NeedImage`). Who leads is said by the scheduler's view alone; a leader with a backup also needs a lease.
 
 The design follows dask's worker state machine: typed events, typed actions, one table of handlers, `validate_state`.
@@ -82,7 +82,7 @@ class ServerState(SynchronousState):
     # --------------------------------------------------------------------------------------------------------- workers
 
     def _lead_of(self, sender: bytes, message: Any) -> LeaderState | None:
-        """The slot's lead, if this server may serve it now; else the sender is told to look elsewhere."""
+        """The slot's lead, if this server may serve it now; else the sender is redirected."""
         lead = self.leads.get(message.slot)
         # Without a backup no other server can lead the slot, so no lease is needed.
         if lead is not None and (lead.backup is None or self._now < self.lease_until):
@@ -110,7 +110,7 @@ class ServerState(SynchronousState):
         if any(spec.key not in state.variables and spec.key not in coming for spec in message.variables):
             self._create(sender, message, frames)
         elif coming:
-            # The worker is answered together with the first one that asked.
+            # The worker is answered together with the first one that sent it.
             next(iter(coming.values())).waiting.append((sender, message.request))
         elif state.lsn > 0:
             self._reply(sender, messages.Acked(message.request, message.slot, state.clock))
@@ -118,7 +118,7 @@ class ServerState(SynchronousState):
             self._create(sender, message, frames)
 
     def _load_first(self, sender: bytes, message: messages.Init) -> None:
-        """Take a slot's first values from the checkpoint; the worker asks again."""
+        """Take a slot's first values from the checkpoint; the worker repeats its request."""
         if message.slot in self._load_errors:
             self._reply(sender, messages.RequestRefused(message.request, message.slot, self._load_errors[message.slot]))
             return
@@ -193,7 +193,7 @@ class ServerState(SynchronousState):
             return
         check_sizes(message.entries, frames)
         state, is_repeated = self.states[message.slot], (sender, message.request) in lead.pulls
-        # A worker that asks again has waited for long.
+        # A worker that repeats its request has waited for long.
         if is_repeated and self.options.staleness == 0 and message.clock > state.clock:
             self._reply(sender, messages.ClockAhead(message.request, message.slot, state.clock))
         lead.pulls[(sender, message.request)] = (message, frames)
@@ -203,7 +203,7 @@ class ServerState(SynchronousState):
         """Answer the pulls whose clock has come."""
         lead, state = self.leads[slot], self.states[slot]
         for peer, (pull, frames) in list(lead.pulls.items()):
-            # It may be asked again before its clock has come.
+            # The request may be repeated before its clock has come.
             if not self._may_read(state, pull):
                 continue
             del lead.pulls[peer]
@@ -228,7 +228,7 @@ class ServerState(SynchronousState):
         if pull.clock < 0 or self.options.staleness < 0:
             return True
         if self.options.staleness == 0:
-            # Who reads the values of a clock must be told its members.
+            # Who reads the values of a clock must know its members.
             return state.clock > pull.clock or (state.clock == pull.clock and self._is_decided(state, pull.clock))
         ranks = state.members[-1].ranks if state.members else []
         # The slowest member limits everybody with bounded staleness.
@@ -260,7 +260,7 @@ class ServerState(SynchronousState):
         while flights and flights[0].is_acknowledged:
             flight = flights.popleft()
             state.apply(flight.record, flight.frames)
-            # Who has asked again since the first acknowledgement.
+            # Who has repeated the request since the first acknowledgement.
             if flight.waiting:
                 self._acknowledge(slot, flight, state.clock)
             if self._checkpoint is not None:
@@ -332,9 +332,9 @@ class ServerState(SynchronousState):
         # All records so far: a change of leaders loses nothing now.
         if not lead.synced and lead.backup_lsn >= self.states[message.slot].lsn:
             lead.synced = True
-            self._tell_synced(message.slot, lead)
+            self._report_synced(message.slot, lead)
 
-    def _tell_synced(self, slot: int, lead: LeaderState) -> None:
+    def _report_synced(self, slot: int, lead: LeaderState) -> None:
         assert self.view is not None
         assert lead.backup is not None
         self._actions.append(events.ToScheduler(messages.SlotSynced(slot, self.view.epoch, lead.backup.index)))
@@ -424,7 +424,7 @@ class ServerState(SynchronousState):
 
     def _tick(self) -> None:
         """Send again what was not answered."""
-        self._ask_again()
+        self._request_again()
         for slot, lead in self.leads.items():
             if lead.backup is None or not lead.image_sent:
                 continue
@@ -435,10 +435,10 @@ class ServerState(SynchronousState):
             # The scheduler may have missed that the follower has everything.
             holders = self.view.slots[slot] if self.view is not None else None
             if lead.synced and holders is not None and not holders.synced:
-                self._tell_synced(slot, lead)
+                self._report_synced(slot, lead)
 
     def heartbeat(self, now: float, gauges: dict[str, float]) -> messages.Heartbeat:
-        """What to tell the scheduler now."""
+        """What to report to the scheduler now."""
         clocks = {slot: self._clock(slot) for slot in self.leads}
         lsns = {slot: self.states[slot].lsn for slot in self.leads}
         epoch = self.view.epoch if self.view is not None else 0

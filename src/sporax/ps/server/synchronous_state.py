@@ -26,7 +26,7 @@ from sporax.ps.slots.slot import SlotState, combined, ranks_at
 
 
 class Flight(msgspec.Struct):
-    """A record on its way to durability, and who waits for it; `is_acknowledged` once these have been told."""
+    """A record on its way to durability, and who waits for it; `is_acknowledged` once these have been notified."""
 
     record: messages.Record
     frames: tuple[Frame, ...]
@@ -52,7 +52,7 @@ class LeaderState(Struct):
         since: epoch in which it became the follower.
         image_sent: the follower was sent the whole slot.
         needs_backup: commits wait for the follower.
-        synced: the scheduler was told that the follower has everything.
+        synced: the scheduler was notified that the follower has everything.
         backup_lsn: how far the follower is.
     """
 
@@ -81,7 +81,7 @@ class SynchronousState(FollowerState):
         self._in_checkpoint: dict[int, messages.CheckpointPart | None] = {}
 
     def take_checkpoint(self, sender: bytes, message: messages.TakeCheckpoint, frames: tuple[Frame, ...]) -> None:
-        """Begin a checkpoint, or tell again what of it has been written."""
+        """Begin a checkpoint, or report again what of it has been written."""
         # A new number is a new attempt.
         if self._checkpoint is None or self._checkpoint.number != message.number:
             self._checkpoint, self._in_checkpoint = message, {}
@@ -107,7 +107,7 @@ class SynchronousState(FollowerState):
             self._actions.append(events.ToScheduler(part))
 
     def written(self, part: messages.CheckpointPart) -> None:
-        """Note that a slot was written, for a scheduler that asks again."""
+        """Note that a slot was written, for a scheduler that repeats its request."""
         if self._checkpoint is not None and self._checkpoint.number == part.number:
             self._in_checkpoint[part.slot] = part
 
@@ -218,7 +218,7 @@ class SynchronousState(FollowerState):
         self._launch(slot, tuple(frames), waiting, [], sources, entries, None)
 
     def _drop_uncounted(self, slot: int) -> None:
-        """Forget contributions that are not for the present clock and its members, and tell so."""
+        """Forget contributions that are not for the present clock and its members, and report so."""
         lead, state = self.leads[slot], self.states[slot]
         if not lead.pending or lead.flights or not self._is_decided(state, state.clock):
             return

@@ -255,7 +255,7 @@ class StorageError(SporaxRuntimeError):
 def free_bytes(directory: Path) -> int:
     """Bytes that this user may still write below a directory."""
     facts = os.statvfs(directory)
-    # Some network file systems do not tell their size.
+    # Some network file systems do not report their size.
     return facts.f_bavail * facts.f_frsize if facts.f_blocks else _UNKNOWN_BYTES
 
 
@@ -266,7 +266,7 @@ def storage_error(what: str, path: Path, num_bytes: int, error: OSError | None =
         what: it is, e.g. ``the log``.
         path: of the file.
         num_bytes: that it needs.
-        error: what the operating system said, None if it was not asked because there is too little room.
+        error: what the operating system said, None if it was not queried because there is too little room.
     """
     try:
         free = str(free_bytes(path.parent))

@@ -41,7 +41,7 @@ _SPARE = "spare-log"
 _STORED_SECONDS = 7 * 24 * 3600  # a job of hand-started processes may stand still for a weekend
 
 UNKNOWN = 0
-"""In place of the number of a slot's last record, when it cannot be told."""
+"""In place of the number of a slot's last record, when it is unknown."""
 _MOST_NAMED = 4  # slots or files in one message
 
 
@@ -286,7 +286,7 @@ class SlotLog:
         return self._has_room and self._size < min(self._ahead_bytes, self._end + _AHEAD_BYTES // 2)
 
     def reserve(self, num_bytes: int) -> None:
-        """Look for room that will surely be needed, in addition to what earlier calls have asked for, and for the shortest log.
+        """Look for room that will surely be needed, in addition to what earlier calls have requested, and for the shortest log.
 
         Raises:
             StorageError: there is too little.

@@ -152,7 +152,7 @@ class RowTable:
         self.evicted_rows = 0
         self._first_state = update.first_state(spec.optimizer)
         self._index = HashIndex()
-        # Ids that asked for a row and have none yet, with how often.
+        # Ids that requested a row and have none yet, with how often.
         self._seen = HashIndex()
         self._seen_ids = np.empty(0, np.int64)
         self._seen_counts = np.empty(0, np.int64)

@@ -1,6 +1,6 @@
 """Which sockets can be read or written: epoll, or what a system has in its place.
 
-Linux's epoll is asked directly, since `selectors` makes a key and a list for each event. Systems without it, such as macOS, have
+Linux's epoll is called directly, since `selectors` makes a key and a list for each event. Systems without it, such as macOS, have
 `SelectorPoll` with the part of its interface that is used here.
 
 How a reader waits: it looks for a moment before it sleeps, as long as that finds something.

@@ -4,7 +4,7 @@ Problem: through a messaging library every message changes threads four times (c
 caller, and back), which for a push of 64 KiB costs several times the copying of its bytes.
 Method: a non-blocking socket per connection. A message is written by one system call; what the kernel does not take at once waits
 in a queue. A reader looks for a moment before it sleeps, because to be woken takes longer than most answers do, as long as that
-finds something (`SpinPolicy`). The header of an incoming message (`wire`) tells its size, so its arrays are received into their
+finds something (`SpinPolicy`). The header of an incoming message (`wire`) has its size, so its arrays are received into their
 own memory. Where messages have the sizes of the one before, as the pushes of a worker have, one system call brings all of it.
 Between processes of one machine arrays that are not too large go through memory that both share (`shared_area`).
 A connection that ends or carries anything but messages is closed; requests that it had are sent again by who made them.
@@ -98,7 +98,7 @@ class Stream:
         self._expected: tuple[bytearray, int] | None = None
         self._spinning = SpinPolicy()
         self.haste = SpinPolicy()
-        """Whether to ask for the next message, after one was taken, before the kernel says that it is there."""
+        """Whether to try to read the next message, after one was taken, before the kernel says that it is there."""
         self._area: SharedArea | None = None
         self._may_get_area = is_called and connection.family == socket.AF_UNIX
 
@@ -367,7 +367,7 @@ class Streams:
         self._senders: dict[bytes, Stream] = {}
         self.unsent: set[int] = set()
         """Descriptors of connections with a message that has not left completely."""
-        # Descriptors whose next message has been read from the kernel already, which does not tell of it again.
+        # Descriptors whose next message has been read from the kernel already, which does not report it again.
         self._begun: set[int] = set()
         self._listeners: dict[int, socket.socket] = {}
         self.bad_messages = 0
@@ -387,7 +387,7 @@ class Streams:
         return self._poll.fileno()
 
     def watch(self, descriptor: int) -> None:
-        """Let `receive` also wait for something else; `others_ready` tells whether that came."""
+        """Let `receive` also wait for something else; `others_ready` says whether that came."""
         self._others.add(descriptor)
         self._poll.register(descriptor, READ)
 
@@ -556,7 +556,7 @@ class Streams:
         return stream
 
     def watch_unsent(self, stream: Stream) -> None:
-        """Let the kernel tell when more can be sent, as long as something waits."""
+        """Let the kernel notify when more can be sent, as long as something waits."""
         if not stream.is_open:
             self._forget_ended()
             return

@@ -1,15 +1,15 @@
-"""The rows of one served table that a worker keeps, their gradients until they are written back, and rows asked for ahead.
+"""The rows of one served table that a worker keeps, their gradients until they are written back, and rows requested ahead.
 
 A *copy* of a row is read for `lifetime` steps: 0 in synchronous mode, where every step needs the rows of its own clock; the
 staleness otherwise. The gradients of a row are summed here while its copy lives and are written back together, with the push
-of the step in which the copy ends, is evicted, or is replaced by one that was asked for ahead. So a row that many steps use
+of the step in which the copy ends, is evicted, or is replaced by one that was requested ahead. So a row that many steps use
 is sent once per lifetime, and in synchronous mode each step's gradients are sent with that step, bit for bit.
 
 A row whose gradients are only here is *dirty*. No step that made a row dirty counts as acknowledged before the row was
 written back: a killed worker loses what the servers have never acknowledged, no more (docs/parameter_server.md).
 
-Rows that the next step will look up are asked for while the present step runs. In synchronous mode that request is for the
-next clock; servers keep it until the update of the present clock is made, and answer then without being asked again.
+Rows that the next step will look up are requested while the present step runs. In synchronous mode that request is for the
+next clock; servers keep it until the update of the present clock is made, and answer then without a further request.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RowCache:
         # Rows of the running step must not be evicted before their gradients are taken.
         unique, inverse, positions = self._filled(connection, ids)
         self._in_step.update(positions.tolist())
-        self._ask_for_next(connection, ids, unique)
+        self._request_next(connection, ids, unique)
         rows = self._rows[positions[inverse]].reshape(*ids.shape, self.width)
         return positions[inverse].astype(np.int32).reshape(ids.shape), rows
 
@@ -203,22 +203,22 @@ class RowCache:
         return ids, np.ascontiguousarray(np.concatenate([values for _, values in parts]))
 
     def prefetch(self, connection: ServerConnection, ids: Ids) -> None:
-        """Ask for rows that the next step will look up.
+        """Request rows that the next step will look up.
 
         In synchronous mode the clock of that step must be known: during a step it is the next one. Between two steps it
-        is not known here whether the program of the present step has begun, so its lookup asks.
+        is not known here whether the program of the present step has begun, so its lookup requests them.
         """
         with connection.lock:
             self._allocate()
             if self._in_step:
-                self._ask(connection, ids, connection.clocks_per_step)
+                self._request(connection, ids, connection.clocks_per_step)
             elif connection.store.options.staleness == 0 and self._step > 0:
                 self._requested = ids
             else:
-                self._ask(connection, ids, 0)
+                self._request(connection, ids, 0)
 
-    def _ask_for_next(self, connection: ServerConnection, ids: Ids, unique: Ids) -> None:
-        """While this step runs, ask for the rows of the next one where its ids are known."""
+    def _request_next(self, connection: ServerConnection, ids: Ids, unique: Ids) -> None:
+        """While this step runs, request the rows of the next one where its ids are known."""
         following, self._requested = self._requested, None
         # A request that names the present step's rows came too late.
         if following is not None and np.array_equal(np.unique(following), unique):
@@ -226,9 +226,9 @@ class RowCache:
         if following is None:
             following = connection.next_batches.following(ids)
         if following is not None:
-            self._ask(connection, following, connection.clocks_per_step)
+            self._request(connection, following, connection.clocks_per_step)
 
-    def _ask(self, connection: ServerConnection, ids: Ids, clocks: int) -> None:
+    def _request(self, connection: ServerConnection, ids: Ids, clocks: int) -> None:
         """Request rows as of so many clocks from now, without those whose copies live long enough."""
         store = connection.store
         if self._ahead is not None or (clocks > 1 and store.options.staleness == 0):
@@ -265,7 +265,7 @@ class NextBatches:
         self._pairs: deque[tuple[list[Ids], list[Ids]]] = deque(maxlen=self._STORED)
 
     def announce(self, columns: list[Any], following: list[Any]) -> None:
-        """Tell of a batch and its successor; only columns of integers are kept."""
+        """Note a batch and its successor; only columns of integers are kept."""
         pairs = [
             (np.asarray(one, np.int64), np.asarray(other, np.int64))
             for one, other in zip(columns, following, strict=True)

@@ -329,7 +329,7 @@ class StepLeases:
         for lease, samples in self._connection.store.samples(total, size):
             self._lease, self._weight = lease, float(len(samples))
             yield samples
-            # The range ends when its gradients are on the servers, not when user code asks for the next one.
+            # The range ends when its gradients are on the servers, not when user code requests the next one.
             self._wait_for_step(seconds)
             self._lease, self._weight = -1, 1.0
 

@@ -5,7 +5,7 @@ What `Model.train` reports of its progress where no callback does: a bar on term
 It goes to the standard error, so that output of scripts stays theirs, and rank 0 alone speaks. Runs of a few seconds print
 nothing into logs.
 
-What `Model.train` reports of its progress to who asks the job: the Kubernetes operator.
+What `Model.train` reports of its progress on request: the Kubernetes operator.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Progress(Callback):
     """
 
     receives_evaluation_in_fit = False
-    _tells_of_compiling = False
+    _reports_compiling = False
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or _console(sys.stdout)
@@ -111,7 +111,7 @@ class Progress(Callback):
         loss = scalar_loss(facts.get("net_outputs"))  # waits for the device, so it comes before the clock is read
         figures = self._count.figures(facts)
         parts = [f"loss {loss:.4g}" if isinstance(loss, float) else "", *rates(figures)]
-        if self._tells_of_compiling or self._bar is not None:
+        if self._reports_compiling or self._bar is not None:
             parts += compiling(figures)
         parts.append(f"{memory_bytes() / 2**20:.0f} MiB")
         return ", ".join(filter(None, parts))
@@ -160,7 +160,7 @@ class ProgressLines(Progress):
         file: where to print it.
     """
 
-    _tells_of_compiling = True
+    _reports_compiling = True
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -177,18 +177,18 @@ class ProgressLines(Progress):
         """Print a line, if the last one is long ago."""
         super().on_train_step_end(run_context)
         if time.perf_counter() - self._last >= LINE_SECONDS:
-            self._tell(run_context)
+            self._report_times(run_context)
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
-        """Nothing more: the last step has told of the epoch."""
+        """Nothing more: the last step has reported the epoch."""
 
     def on_train_end(self, run_context: RunContext) -> None:
         """Print the last line, unless the run was short."""
         is_printed = self._line == run_context.original_args().cur_step_num
         if time.perf_counter() - self._begun >= progress.DELAY_SECONDS and not is_printed:
-            self._tell(run_context)
+            self._report_times(run_context)
 
-    def _tell(self, run_context: RunContext) -> None:
+    def _report_times(self, run_context: RunContext) -> None:
         if not self._speaks:
             return
         self._last = time.perf_counter()
@@ -290,5 +290,5 @@ class JobProgress(Callback):
 
 
 def job_progress() -> list[Callback]:
-    """The callback, where someone asks for it."""
-    return [JobProgress()] if rank() == 0 and not context.plans_only() and progress_of_job.is_asked_for() else []
+    """The callback, where it is requested."""
+    return [JobProgress()] if rank() == 0 and not context.plans_only() and progress_of_job.is_requested() else []
