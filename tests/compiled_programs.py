@@ -1,4 +1,4 @@
-"""Which programs are traced and compiled while a block of a test runs: JAX tells its listeners."""
+"""Which programs are traced and compiled while a block of a test runs: JAX notifies its listeners."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The session's settings of the compiler, for processes that tests start: each has as many devices as it asks for."""
+"""The session's settings of the compiler, for processes that tests start: each has as many devices as it requests."""
 
 import os
 

@@ -66,7 +66,7 @@ from lowering_context import share_contexts  # noqa: E402
 
 share_contexts()
 
-# A stored program may have the names of another one with the same instructions. Tests that read names ask for `names_of_programs`;
+# A stored program may have the names of another one with the same instructions. Tests that read names use `names_of_programs`;
 # processes that tests start all do.
 os.environ["JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY"] = "1"
 
@@ -180,7 +180,7 @@ def _mode_stays_in_its_test() -> Iterator[None]:
     if context and context.get_auto_parallel_context("parallel_mode") != parallel:
         context.reset_auto_parallel_context()
     if session := sys.modules.get("sporax.runtime.session"):
-        session.SESSION.reported_size = None  # a test that asks for the number of ranks binds no other
+        session.SESSION.reported_size = None  # a test that reads the number of ranks binds no other
         if session.SESSION.world is not None and not joined:
             importlib.import_module("sporax.mindspore.communication").release()
 

@@ -194,7 +194,7 @@ def test_modules_have_what_they_list():
     ]
 
 
-def test_a_missing_name_is_told_where_to_look():
+def test_a_missing_name_is_reported_with_where_to_look():
     with pytest.raises(AttributeError, match=r"'NoSuchThing'.*docs/api\.md"):
         _ = sporax.mindspore.NoSuchThing
 

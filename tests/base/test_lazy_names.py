@@ -34,7 +34,7 @@ def test_a_name_and_a_module_are_loaded_when_they_are_used(package):
     assert "house_of_late_names.room" not in sys.modules
     assert package.door == 1
     assert package.room is sys.modules["house_of_late_names.room"]
-    assert {"door", "room"} <= set(vars(package))  # the next use asks nobody
+    assert {"door", "room"} <= set(vars(package))  # the next use calls nothing
 
 
 def test_a_module_is_loaded_by_its_name(package):

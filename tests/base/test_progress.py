@@ -21,7 +21,7 @@ def wait_for(file, words):
 
 
 @pytest.mark.parametrize("file", [io.StringIO(), Terminal()], ids=["lines", "terminal"])
-def test_what_lasts_is_told(file):
+def test_what_lasts_is_reported(file):
     with reported(file=file, delay=0.2), activity("planning a step"), activity("pricing"), activity("what fits"):
         wait_for(file, "planning a step: what fits, ")
     assert ("done in" in file.getvalue()) != file.isatty()

@@ -19,7 +19,7 @@ PROFILES = ("cpu", "h100", "tpu-v5p", "ascend910")
 
 @pytest.fixture(autouse=True)
 def usual_types():
-    """The types of a program that does not ask for 64 bits."""
+    """The types of a program that does not request 64 bits."""
     with jax.enable_x64(False):
         yield
 

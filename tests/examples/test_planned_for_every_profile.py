@@ -49,8 +49,8 @@ def planned_everywhere(request, measure=None, agreed=step_passes.agreed_plan):
     for profile in map(load_profile, known_profiles()):
         limit = request.memory_bytes and profile.memory_bytes
         settings = replace(request.settings, hardware=profile.name)
-        asked = replace(request, settings=settings, profile=profile, memory_bytes=limit)
-        print("seconds", profile.name, make_plan(asked).predicted)
+        wanted = replace(request, settings=settings, profile=profile, memory_bytes=limit)
+        print("seconds", profile.name, make_plan(wanted).predicted)
     return agreed(request, measure)
 
 function.agreed_plan = step_passes.agreed_plan = planned_everywhere

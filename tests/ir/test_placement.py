@@ -83,7 +83,7 @@ def test_uneven_sharding():
         Placement(((0,), ())).local_shape((5, 4), MESH)
 
 
-def test_placements_that_are_asked_for_again_are_one_object():
+def test_placements_that_are_requested_again_are_one_object():
     again = placed(((0,), ()), (2, 1))
 
     assert again is placed(((0,), ()), (2, 1))

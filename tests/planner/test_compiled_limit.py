@@ -91,8 +91,8 @@ def test_the_door_of_the_planner_takes_what_compiles():
     graph, mesh, profile = layers(2), mesh_of(2, 2), load_profile("cpu")
     free = make_plan(PlanRequest(graph, mesh, SETTINGS, profile))
     limit = memory_of(graph, free.plan, XLA_CPU).peak_bytes
-    asked = PlanRequest(graph, mesh, SETTINGS, profile, memory_bytes=limit)
-    known = make_plan(asked, lambda result: limit)
+    requested = PlanRequest(graph, mesh, SETTINGS, profile, memory_bytes=limit)
+    known = make_plan(requested, lambda result: limit)
     assert (known.plan, known.search.statistics["compiled_bytes"]) == (free.plan, limit)
     measured = []
 
@@ -100,8 +100,8 @@ def test_the_door_of_the_planner_takes_what_compiles():
         measured.append(memory_of(graph, result.plan, XLA_CPU).peak_bytes)
         return measured[-1] + 1
 
-    less = make_plan(asked, measure)
+    less = make_plan(requested, measure)
     assert measured[0] == limit
     assert memory_of(graph, less.plan, XLA_CPU).peak_bytes < limit
-    assert less.search.options.memory_bytes == limit  # what the user asked for, and reports say
+    assert less.search.options.memory_bytes == limit  # what the user requested, and reports say
     assert less.search.cost_seconds >= free.search.cost_seconds

@@ -61,15 +61,15 @@ def test_without_a_search_the_strategies_decide():
 
 
 def test_results_are_values_that_other_processes_receive_whole():
-    asked = request(layers(2), memory_bytes=1 << 30)
-    result = make_plan(asked)
+    requested = request(layers(2), memory_bytes=1 << 30)
+    result = make_plan(requested)
     assert isinstance(hash(result.plan.mesh), int)
-    there = received(asked, result.to_json())
+    there = received(requested, result.to_json())
     assert there == result
     assert there.search.statistics == result.search.statistics
-    assert (there.search.options, there.search.request) == (result.search.options, asked)
-    by_strategies = PlanResult(asked, result.plan)
-    assert received(asked, by_strategies.to_json()) == by_strategies
+    assert (there.search.options, there.search.request) == (result.search.options, requested)
+    by_strategies = PlanResult(requested, result.plan)
+    assert received(requested, by_strategies.to_json()) == by_strategies
 
 
 def test_a_search_is_repeated_with_less_memory_until_the_finished_plan_fits(monkeypatch):
@@ -89,7 +89,7 @@ def test_a_search_is_repeated_with_less_memory_until_the_finished_plan_fits(monk
     monkeypatch.setattr(planning, "search", search)
     result = make_plan(request(graph, memory_bytes=limit))
     assert limits == [limit, limit - 1000]
-    assert result.search.options.memory_bytes == limit  # what the user asked for, and reports say
+    assert result.search.options.memory_bytes == limit  # what the user requested, and reports say
     monkeypatch.setattr(planning, "peak_bytes", lambda result: limit + 1000)
     with pytest.raises(SporaxRuntimeError, match=r"^For '.*', a plan must fit into .*B per device, but with gradients"):
         make_plan(request(graph, memory_bytes=limit))
@@ -143,7 +143,7 @@ def test_a_memory_that_the_user_names_is_the_limit():
     assert device_memory(replace(settings(), max_device_bytes=5), CPU) == 5
 
 
-def test_plans_are_priced_in_seconds_unless_the_published_model_is_asked_for():
+def test_plans_are_priced_in_seconds_unless_the_published_model_is_requested():
     assert isinstance(cost_model(settings(), MESH, CPU), Roofline)
     assert isinstance(cost_model(settings(cost=CostModelConfig(costmodel_alpha=2.0), hardware=""), MESH, CPU), Symbolic)
 
@@ -178,8 +178,8 @@ def test_strategies_of_files_and_of_data_parallel_hold_in_every_search():
 def test_what_is_searched_moves_tensors_as_what_is_executed(alltoall):
     """A product that is sharded by columns and then by rows: without all-to-all its result is gathered."""
     graph = layers(2, 64, 64)
-    asked = request(graph, {graph.inputs[0].tensor: placement("01 -")}, enable_alltoall=alltoall)
-    assert search_options(asked).alltoall is alltoall
-    result = make_plan(asked)
+    requested = request(graph, {graph.inputs[0].tensor: placement("01 -")}, enable_alltoall=alltoall)
+    assert search_options(requested).alltoall is alltoall
+    result = make_plan(requested)
     assert result.plan.alltoall is alltoall
     assert result.search.cost_seconds == pytest.approx(cost_of(graph, result.plan, result.model).seconds)

@@ -1,4 +1,4 @@
-"""What `sporax plan` tells of a pipeline."""
+"""What `sporax plan` reports of a pipeline."""
 
 import json
 import re

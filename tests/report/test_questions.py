@@ -1,4 +1,4 @@
-"""What a user can ask of a planned step."""
+"""What a user can query of a planned step."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ PLANNED = PlannedGraph(GRAPH, SEARCHED.plan, SEARCHED, roofline(MESH))
 UNSEARCHED = PlannedGraph(GRAPH, replicated_plan(GRAPH, MESH), None, roofline(MESH))
 
 
-def test_a_plan_is_told_in_a_few_lines():
+def test_a_plan_is_described_in_a_few_lines():
     report = dict(facts(PLANNED))
     assert report["devices"] == "2, axes 2"
     assert report["graph"] == "4 operators, 7 tensors"

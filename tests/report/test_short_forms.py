@@ -1,4 +1,4 @@
-"""What is printed of something planned without asking for it: short, and as wide as the page."""
+"""What is printed of something planned without a request for it: short, and as wide as the page."""
 
 import io
 import re
@@ -78,10 +78,10 @@ def test_the_head_of_a_pipeline_fits_the_page(monkeypatch):
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
-@pytest.mark.parametrize(("told", "width"), [("80", 80), ("7", 40), ("wide", 120), ("0", 120), ("", 120), (None, 120)])
-def test_the_width_of_the_page(told, width, monkeypatch):
+@pytest.mark.parametrize(("value", "width"), [("80", 80), ("7", 40), ("wide", 120), ("0", 120), ("", 120), (None, 120)])
+def test_the_width_of_the_page(value, width, monkeypatch):
     monkeypatch.setattr("sys.stdout", None)
-    assert page_width({} if told is None else {"COLUMNS": told}) == width
+    assert page_width({} if value is None else {"COLUMNS": value}) == width
 
 
 def test_paths_lose_their_left_end():

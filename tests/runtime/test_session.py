@@ -1,4 +1,4 @@
-"""The session: what a process knows of its job, and who hears of its plans."""
+"""The session: what a process knows of its job, and who is notified of its plans."""
 
 import subprocess
 import sys
@@ -9,13 +9,13 @@ import pytest
 from sporax.runtime.session import SESSION, Session
 
 
-def test_listeners_hear_of_every_plan_in_order():
-    heard = []
+def test_listeners_are_notified_of_every_plan_in_order():
+    received = []
     session = Session(
-        plan_listeners=[lambda plan: heard.append(("first", plan)), lambda plan: heard.append(("second", plan))]
+        plan_listeners=[lambda plan: received.append(("first", plan)), lambda plan: received.append(("second", plan))]
     )
     session.announce("plan")
-    assert heard == [("first", "plan"), ("second", "plan")]
+    assert received == [("first", "plan"), ("second", "plan")]
 
 
 def test_an_exception_of_a_listener_reaches_the_caller():

@@ -69,7 +69,7 @@ def test_arrays_keep_values_and_stay_shared_through_a_new_backend(monkeypatch):
 
 
 class FiledHolder(Holder):
-    """Its array lies in a file, and is read from it whenever it is asked for."""
+    """Its array lies in a file, and is read from it whenever it is requested."""
 
     __slots__ = ("filed",)
 

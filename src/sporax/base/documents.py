@@ -1,6 +1,6 @@
 """JSON from outside, decoded into typed records with limits.
 
-Problem: whoever reads a file must be told what is wrong in it and where, in words that need no knowledge of the reader.
+Problem: whoever reads a file must learn what is wrong in it and where, in words that need no knowledge of the reader.
 Method: msgspec decodes the text into a struct. If it does not fit, the document is looked at a second time as plain values,
 to say which value is at the place that msgspec names. Nothing is spent on places while all is well.
 """

@@ -2,8 +2,8 @@
 
 Problem: writing the methods of a dataclass, or the signatures of an operator, is most of the work of its definition. `import`
 defines 65 dataclasses, each of which takes a millisecond, and a thousand operators, and a program uses few. Method: a descriptor
-stands in the place of the member, makes it for the first who asks, and gives it its place. `dataclasses.dataclass` finds fields
-and makes slots; the methods that it would write come from a second, equal dataclass, when one of them is first asked for. All
+stands in the place of the member, makes it at the first use, and gives it its place. `dataclasses.dataclass` finds fields
+and makes slots; the methods that it would write come from a second, equal dataclass, when one of them is first needed. All
 of `dataclasses` works on the result, but for one thing: dataclasses that inherit from a frozen one of these must be made here
 as well. Type checkers see `dataclasses.dataclass` itself.
 """
@@ -108,8 +108,8 @@ def _set_state(self: Any, state: list[object]) -> None:
 def _to_write(kind: type, frozen: bool, eq: bool, repr: bool) -> Iterator[str]:
     """The methods that Python would write."""
     own = vars(kind)
-    asked = {"__init__": True, "__repr__": repr, "__eq__": eq}
-    yield from (name for name, is_asked in asked.items() if is_asked and name not in own)
+    requested = {"__init__": True, "__repr__": repr, "__eq__": eq}
+    yield from (name for name, is_requested in requested.items() if is_requested and name not in own)
     # A class that compares itself has None there, by Python.
     if eq and frozen and own.get("__hash__") is None:
         yield "__hash__"

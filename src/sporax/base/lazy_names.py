@@ -6,7 +6,7 @@ if TYPE_CHECKING:
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = lazy_names(__name__)
 
-What type checkers are told is what the door has: a package's source is read when its first name is asked for.
+What type checkers see is what the door has: a package's source is read when its first name is needed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def lazy_names(package: str) -> Callable[[str], object]:
         if home == package:
             return importlib.import_module(f"{package}.{name}")
         value = getattr(importlib.import_module(home), name)
-        # Next time it is found without asking.
+        # Next time it is found without this function.
         setattr(sys.modules[package], name, value)
         return value
 

@@ -67,7 +67,7 @@ def reported(speaks: bool = True, file: TextIO | None = None, delay: float = DEL
         yield
         return
     over = Event()
-    teller = Thread(target=_tell, args=(over, file or sys.stderr, delay), daemon=True)
+    teller = Thread(target=_report, args=(over, file or sys.stderr, delay), daemon=True)
     teller.start()
     try:
         yield
@@ -76,7 +76,7 @@ def reported(speaks: bool = True, file: TextIO | None = None, delay: float = DEL
         teller.join()
 
 
-def _tell(over: Event, file: TextIO, delay: float) -> None:
+def _report(over: Event, file: TextIO, delay: float) -> None:
     start = time.monotonic()
     if over.wait(delay):
         return
@@ -86,10 +86,10 @@ def _tell(over: Event, file: TextIO, delay: float) -> None:
             while not over.wait(_REFRESH_SECONDS):
                 status.update(_words(start))
     else:
-        _tell_in_lines(over, file, start)
+        _report_in_lines(over, file, start)
 
 
-def _tell_in_lines(over: Event, file: TextIO, start: float) -> None:
+def _report_in_lines(over: Event, file: TextIO, start: float) -> None:
     """A line for what lasts, and one now and then while nothing changes."""
     text, last = "", -_AGAIN_SECONDS
     while True:

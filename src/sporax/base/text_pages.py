@@ -37,7 +37,7 @@ class TextPages:
                 self.send_response(200 if page is not None or self.path == HEALTHY else 404)
                 self.send_header("Content-Type", kind)
                 self.end_headers()
-                with suppress(ConnectionError):  # who asked does not wait any more
+                with suppress(ConnectionError):  # the client does not wait any more
                     # No length is sent: HTTP/1.0 ends the body with the connection.
                     self.wfile.write(body)
 

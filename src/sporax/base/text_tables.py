@@ -59,7 +59,7 @@ def table_lines(section: Section, width: int = WIDTH) -> Iterable[str]:
     table = [section.columns, *section.rows] if has_heads else list(section.rows)
     widths = _widths(table, width)
     if has_heads and len(section.columns) > 1:
-        # Names in the first column must stay in one line, or rows could not be told apart.
+        # Names in the first column must stay in one line, or rows could not be distinguished.
         table = [(shortened(row[0], widths[0]), *row[1:]) for row in table]
     for number, row in enumerate(table):
         cells = [_broken(cell, columns) for cell, columns in zip(row, widths, strict=True)]
@@ -74,7 +74,7 @@ def table_lines(section: Section, width: int = WIDTH) -> Iterable[str]:
 
 
 def shortened(cell: str, width: int) -> str:
-    """A name in one line, without the left end of its path where that is too long: what is last tells names apart."""
+    """A name in one line, without the left end of its path where that is too long: what is last distinguishes names."""
     path = max(cell.split(" "), key=len)
     room = width - len(cell) + len(path)
     return cell.replace(path, f"…{path[1 - room :]}", 1) if 1 < room < len(path) else cell

@@ -194,7 +194,7 @@ Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark | LossMark | Ra
 
 
 _numbers = itertools.count(1)
-"""They tell calls of operators (marks) and Cells (tags) apart. From 1: the tag `KEEP` has number 0."""
+"""They distinguish calls of operators (marks) and of Cells (tags). From 1: the tag `KEEP` has number 0."""
 
 
 def next_number() -> int:

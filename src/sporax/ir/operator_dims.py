@@ -28,7 +28,7 @@ NumSlices = Sequence[tuple[int, ...]]
 
 
 class Call(Protocol):
-    """One call of an operator, as its mark tells it."""
+    """One call of an operator, as its mark describes it."""
 
     def get(self, name: str, default: Hashable = None) -> Hashable:
         """One of the attributes."""

@@ -133,7 +133,7 @@ class PipelineSchedule:
 
     def waits_for(self, task: Task) -> tuple[Task, ...]:
         """The tasks whose results a task needs; of backward tasks, either form that the schedule has."""
-        # A schedule has backward tasks whole or in halves; both are asked for, and those that exist count.
+        # A schedule has backward tasks whole or in halves; both are requested, and those that exist count.
         return tuple(need for need in self._needs(task) if need in self._tasks)
 
     @cached_property

@@ -184,7 +184,7 @@ def placed(dims: tuple[Axes, ...], partial: Axes = (), reduction: str = "") -> P
 def num_parts(mesh: DeviceMatrix, axes: Axes) -> int:
     """Number of ranks along `axes` together."""
     parts, shape = 1, mesh.shape
-    # A loop and no `math.prod` over a generator, which takes twice as long: searches ask a hundred thousand times.
+    # A loop and no `math.prod` over a generator, which takes twice as long: searches call it a hundred thousand times.
     for axis in axes:
         parts *= shape[axis]
     return parts

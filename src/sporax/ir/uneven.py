@@ -61,7 +61,7 @@ class UnevenRows:
 PLAIN, WITH_OFFSET = "manual_split", "manual_split_with_offset"
 """MindSpore's names of the two attributes; the second one gives an offset with each number of rows."""
 ATTRIBUTES = (PLAIN, WITH_OFFSET)
-"""Both of them, for callers that only ask whether there is one."""
+"""Both of them, for callers that only test whether there is one."""
 
 
 @dataclass(frozen=True, slots=True)

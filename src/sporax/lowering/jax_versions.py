@@ -1,4 +1,4 @@
-"""Where the supported versions of JAX differ in what Sporax reads from programs and calls. Nothing else asks for a version.
+"""Where the supported versions of JAX differ in what Sporax reads from programs and calls. Nothing else reads a version.
 
 Primitives that only some versions have are in `sporax.ir.operation`.
 
@@ -71,7 +71,7 @@ def scan_params(eqn: JaxprEqn, body: ClosedJaxpr, num_consts: int, num_carry: in
 def _scan_structures(num_consts: int, num_carry: int, num_rows: int, num_made: int) -> tuple[Structure, Structure]:
     """The structures of a loop with so many constants, carries, rows that it reads and rows that it makes.
 
-    JAX has no public way to make one, so it is asked to trace such a loop.
+    JAX has no public way to make one, so it has to trace such a loop.
     """
 
     def loop(consts: Arrays, carry: Arrays, rows: Arrays) -> tuple[Arrays, Arrays]:

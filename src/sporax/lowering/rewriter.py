@@ -43,7 +43,7 @@ Atom: TypeAlias = Var | Literal
 _CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 """Calls that carry no derivative rule of their own."""
 _MOST_TEXTS = 50_000
-"""Name stacks whose texts are remembered: passes ask for them several times per equation, and a large step has some 10,000."""
+"""Name stacks whose texts are remembered: passes read them several times per equation, and a large step has some 10,000."""
 
 Called = Callable[[JaxprEqn], ClosedJaxpr | None]
 """Gives the body of an equation that should be written out; None for all others."""

@@ -41,7 +41,7 @@ class Budget:
 
     @classmethod
     def unlimited(cls) -> Budget:
-        """A budget that never ends; it still tells how long something took."""
+        """A budget that never ends; it still measures how long something took."""
         return cls.of(math.inf)
 
     @property

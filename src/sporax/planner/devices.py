@@ -1,4 +1,4 @@
-"""Facts about the devices of a job, which the runtime hands to the planner: it never asks them itself."""
+"""Facts about the devices of a job, which the runtime hands to the planner: it never queries them itself."""
 
 from __future__ import annotations
 

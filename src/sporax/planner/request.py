@@ -1,9 +1,9 @@
-"""What is asked of the planner: everything that a plan depends on, in one value.
+"""A request to the planner: everything that a plan depends on, in one value.
 
 Problem: plans are made for steps, for stages of pipelines, for rounds of loops and for functions of plain JAX. Each of them knows
-other facts, and a plan must not depend on who asked for it.
+other facts, and a plan must not depend on who requested it.
 
-Method: who asks collects the facts in a `PlanRequest`; `planner.planning.make_plan` reads nothing else.
+Method: the caller collects the facts in a `PlanRequest`; `planner.planning.make_plan` reads nothing else.
 """
 
 from __future__ import annotations

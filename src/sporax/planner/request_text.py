@@ -113,7 +113,7 @@ class _Writer:
         if not kind.startswith("sporax."):
             raise _NoTextError(kind)
         if isinstance(value, OperatorMark | LayoutMark):
-            # A count of the process tells calls apart; which it is does not matter.
+            # A count of the process distinguishes calls; which it is does not matter.
             value = replace(value, number=self.numbers.setdefault(value.number, len(self.numbers)))
         return f"{kind}({','.join(self.text(getattr(value, name)) for name in names)})"
 

@@ -1,4 +1,4 @@
-"""A plan, what was asked for, and how it was found: values only, which can be sent to other processes."""
+"""A plan, its request, and how it was found: values only, which can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PlanResult:
     """A finished plan.
 
     Attributes:
-        request: what was asked for.
+        request: what was requested.
         plan: how the step is sharded; what is executed.
         search: how it was found, with the cost of `plan`; None where the user's strategies decided.
     """

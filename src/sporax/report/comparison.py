@@ -66,12 +66,12 @@ class _RefusedDocument(msgspec.Struct):
 
 
 def read_refused(path: Path, flags: Sequence[str]) -> ComparedPlan | None:
-    """The row of a plan that was refused, by the flags that asked for it; None where the file holds a plan."""
+    """The row of a plan that was refused, by the flags that requested it; None where the file holds a plan."""
     content = path.read_bytes()
     if not content.startswith(b'{"refused"'):
         return None
-    found, asked = decode(content, _RefusedDocument), dict(zip(flags[::2], flags[1::2], strict=True))
-    hardware, count = asked.get("--hardware", ""), int(asked.get("--devices", 0))
+    found, requested = decode(content, _RefusedDocument), dict(zip(flags[::2], flags[1::2], strict=True))
+    hardware, count = requested.get("--hardware", ""), int(requested.get("--devices", 0))
     return ComparedPlan(
         hardware, count, None, "s", None, None, found.needed_bytes or 0, None, 0, None, refused=found.refused
     )

@@ -1,4 +1,4 @@
-"""What `sporax plan` tells of a pipeline: a table per stage, and a comparison of schedules."""
+"""What `sporax plan` reports of a pipeline: a table per stage, and a comparison of schedules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PipelineSummary:
         notes: what else is said, such as what is in host memory.
         script: the program that was planned.
         num_devices: of all stages together.
-        headline: what one asks first: hardware, throughput, utilization, memory of the fullest device.
+        headline: what one reads first: hardware, throughput, utilization, memory of the fullest device.
         parts: what the stage that works longest spends the step on.
     """
 
@@ -78,7 +78,7 @@ class PipelineSummary:
         return tuple(filter(None, (head, script, *warnings, self.reason, *self.notes)))
 
     def _tables(self) -> tuple[Section, ...]:
-        """Those that have no rows have nothing to tell."""
+        """Those that have no rows have nothing to report."""
         stages = tuple(
             _cells(str(number), stage.busy_seconds, stage.bubble_share, stage.peak_bytes, stage.sent_bytes)
             for number, stage in enumerate(self.outcome.stages)

@@ -1,4 +1,4 @@
-"""What a user can ask of a planned step: summary, explanations, differences to another plan, alternatives, a report.
+"""What a user can query of a planned step: summary, explanations, differences to another plan, alternatives, a report.
 
 Steps of the facade and plain JAX functions are planned in different ways and answer the same questions. `Answers` is
 the part that they share.
@@ -53,7 +53,7 @@ class Planned(Protocol):
 
 
 def facts(planned: Planned) -> list[tuple[str, str]]:
-    """What is said of a plan in few words: its size, its search, and how to ask for more."""
+    """What is said of a plan in few words: its size, its search, and how to query more."""
     graph, plan, search = planned.graph, planned.plan, planned.search
     kinds = Counter(argument.role.value for argument in graph.inputs)
     lines = [
@@ -114,7 +114,7 @@ class Answers:
 
         Args:
             other: the other one, planned or a `Plan` alone.
-            every: also tell of operators that follow others.
+            every: also report operators that follow others.
 
         Raises:
             SporaxTypeError: it is no plan.
@@ -141,7 +141,7 @@ class Answers:
             SporaxValueError: a count below 1, a negative time, or the plan was not searched.
         """
         search = _searched(self, "alternatives", count, seconds)
-        # One more than asked for: the plan itself may be among the best.
+        # One more than requested: the plan itself may be among the best.
         with reported(), activity("searching alternative plans"):
             step = self.graph, self.plan.mesh, self.model, search.options
             best = alternatives(*step, count=count + 1, budget=Budget.of(seconds), incumbent=search.plan)
@@ -191,7 +191,7 @@ def check_seconds(question: str, seconds: object) -> None:
 
 
 def _searched(planned: Planned, question: str, count: int, seconds: float) -> SearchResult:
-    """The search of a plan of which so many others are asked for in so much time."""
+    """The search of a plan for so many others to be found in so much time."""
     check_count(question, "count", count)
     check_seconds(question, seconds)
     if planned.search is None:

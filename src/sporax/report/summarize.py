@@ -40,7 +40,7 @@ from sporax.report.view.plan_view import (
 from sporax.report.view.step_graph import arrows_of
 
 _MOMENTS = 400
-"""Steps of the curve of memory at most: more cannot be told apart on a page, and the file grows with them."""
+"""Steps of the curve of memory at most: more cannot be distinguished on a page, and the file grows with them."""
 
 
 def summarize(

@@ -166,7 +166,7 @@ class Session:
         acts_for: for how many ranks all processes of the job act; the parallel context knows it.
         by_rank: whether each rank runs a step of its own batch; the parallel context knows it.
         sharded_over: over how many devices steps of the global view are sharded, 1 elsewhere; the parallel context knows it.
-        reported_size: the number of ranks that the script has been told; None before.
+        reported_size: the number of ranks that the script has read; None before.
         turn: the order of joint programs.
         tracing: the contexts of traces, for each thread.
         holders: types that are pytree nodes of one array, stored in ``raw``: arguments of such types need no flattening.
@@ -178,18 +178,18 @@ class Session:
         failed_checks: errors of conditions in programs that have run; callbacks note them in threads of XLA.
         seed: the global seed; None when it was never set.
         agreed: by identity the Parameters that have begun with rank 0's values.
-        fed_network: the network whose inputs data sets prepare: the last that was told how its inputs arrive.
+        fed_network: the network whose inputs data sets prepare: the last with a layout of its inputs.
         plan_listeners: called in order with every plan that this process makes, before anything of it is compiled.
-        strategy_sources: asked for strategies before a step is planned; the later ones win.
+        strategy_sources: give strategies before a step is planned; the later ones win.
         input_checks: called before a step with data is planned.
         step_listeners: called in order with every step that is planned to run.
         plan_only: steps are planned and not run: variables keep their values, results are zeros.
         remarks: what the heads of plans say that are made now.
         reported_float16: a warning has said what float16 costs on a CPU, or need not.
         looked_for_checkpoint: something of this process has loaded a checkpoint, or would have if there were one.
-        verified_plan: a plan was compared with one device, as the user asks for it.
+        verified_plan: a plan was compared with one device, as the user requests it.
         compile_seconds: spent on tracing, planning and compiling programs.
-        recording: counts steps and records some of them; None where the user does not ask for it.
+        recording: counts steps and records some of them; None where the user does not request it.
         executables: compiled programs, whose texts say what recorded operators belong to.
         plans_all: training steps that the script does not shard are planned as well, in automatic parallelism, and nothing is
             trained or written: the process is there for its plans.

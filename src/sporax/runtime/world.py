@@ -4,7 +4,7 @@ One rank is one process with one device. `start` finds out who this process is (
 service, and keeps the result as the *world*. Everything else about ranks builds on it: `ranks.joint_arrays` lays arrays and
 programs over the devices of all ranks, `ranks.groups` names sets of ranks, `ranks.collectives` moves data between them.
 
-JAX has to be told about the other processes before its backend starts. Programs may make tensors before they call
+JAX has to be given the other processes before its backend starts. Programs may make tensors before they call
 `init`, so `start` carries the values of arrays that are alive over to the new backend (`carry_over`).
 """
 
@@ -177,7 +177,7 @@ def _connect(place: RankEnvironment, watchdog: Watchdog) -> None:
                 place.size,
                 place.rank,
                 _own_device(place, os.environ),
-                # Everything is known: JAX would ask Open MPI by mpi4py, and take all ranks of a launcher below srun for one.
+                # Everything is known: JAX would query Open MPI by mpi4py, and take all ranks of a launcher below srun for one.
                 "deactivate",
                 coordinator_bind_address=_bind_address(place),
                 initialization_timeout=int(place.timeout_seconds),

@@ -63,7 +63,7 @@ def test_what_is_no_size_is_refused(size):
 
 
 @pytest.mark.parametrize("size", ["80", 80, "80000", "0.5"])
-def test_small_numbers_are_asked_for_a_unit(size):
+def test_small_numbers_need_a_unit(size):
     with pytest.raises(
         SporaxValueError, match=f"^For 'x', 'size' must have a unit, as in '{size}GB' or '{size}MB', but got"
     ):

@@ -23,7 +23,7 @@ def test_the_limit(text, limit):
         ("1", "1 is too few, since a subgraph has 2 calls or more"),
     ],
 )
-def test_numbers_that_reuse_nothing_are_told(text, reason):
+def test_numbers_that_reuse_nothing_are_reported(text, reason):
     with pytest.warns(UserWarning, match=f"For 'MS_COMM_COMPILER_OPT', {reason}: nothing is reused"):
         warn_of_limit({"MS_COMM_COMPILER_OPT": text})
 
@@ -35,7 +35,7 @@ def test_text_is_refused(text):
             function({"MS_COMM_COMPILER_OPT": text})
 
 
-def test_numbers_that_reuse_something_are_not_told():
+def test_numbers_that_reuse_something_are_not_reported():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for text in ("-1", "2", "1000"):

@@ -1,4 +1,4 @@
-"""Norms of the gradients of every rank are computed only where the settings ask for them."""
+"""Norms of the gradients of every rank are computed only where the settings set them."""
 
 from collections import Counter
 from dataclasses import replace
@@ -16,7 +16,7 @@ def test_by_default_there_are_none():
 
 
 @pytest.mark.parametrize("setting", ["dump_local_norm", "dump_device_local_norm"])
-def test_each_setting_asks_for_its_norms(setting):
+def test_each_setting_requests_its_norms(setting):
     config = replace(ParallelConfig(), **{setting: True})
     norms = local_norms(config, [4, 5], Counter())
     assert norms is not None

@@ -78,7 +78,7 @@ def test_results_may_be_literals_and_arguments():
     assert step.literal_outputs == {1: 3.0}
 
 
-def test_fingerprints_tell_graphs_apart():
+def test_fingerprints_distinguish_graphs():
     same = [graph_of(lambda x: jnp.sin(x) + 1, X).graph.fingerprint() for _ in range(2)]
     assert same[0] == same[1]
     assert same[0] != graph_of(lambda x: jnp.cos(x) + 1, X).graph.fingerprint()

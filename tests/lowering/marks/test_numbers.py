@@ -1,4 +1,4 @@
-"""Marks and tags of a process are told apart by their numbers."""
+"""Marks and tags of a process are distinguished by their numbers."""
 
 from sporax.ir.marks import next_number
 from sporax.lowering.marks.tags import KEEP, new_tag

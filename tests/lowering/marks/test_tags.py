@@ -25,7 +25,7 @@ def test_of_several_tags_the_innermost_one_counts():
     assert innermost_tag("net/recompute/op") is None
 
 
-def test_paths_end_where_the_tag_was_set_and_tell_no_tags():
+def test_paths_end_where_the_tag_was_set_and_contain_no_tags():
     stack = "Step/jvp(net)/recompute-12-mo/fc/MatMul"
     assert tags.path_of_tag(stack) == "Step/jvp(net)/recompute-12-mo/fc"
     assert tags.path_of_tag("transpose(jvp(recompute-3-m))/fc") == "transpose(jvp(recompute-3-m))/fc"

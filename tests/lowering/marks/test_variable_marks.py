@@ -14,7 +14,7 @@ A, B = jnp.asarray([1.0, 2.0]), jnp.asarray([[3.0], [4.0]])
 X = jnp.asarray([10.0, 20.0])
 
 
-def test_marked_values_become_the_first_arguments_in_the_order_asked_for(lines):
+def test_marked_values_become_the_first_arguments_in_the_requested_order(lines):
     def step(x):
         return mark_read(A, 4) * x, jnp.sum(mark_read(B, 7)) + mark_read(A, 4)
 

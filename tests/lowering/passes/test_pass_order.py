@@ -36,7 +36,7 @@ def test_a_rewritten_step_gives_the_same_in_the_same_form(tags):
     np.testing.assert_allclose(rewritten["loss"], results["loss"], rtol=1e-6)
 
 
-def test_passes_run_where_tags_ask_for_them():
+def test_passes_run_where_tags_request_them():
     def round_trip(written, read, data):
         return written, to_device(to_host(data))
 
@@ -46,7 +46,7 @@ def test_passes_run_where_tags_ask_for_them():
     assert transfers(pass_order.run_rewrites(flat, {"host"})[0]) == []
 
 
-def test_what_is_computed_again_is_told():
+def test_what_is_computed_again_is_reported():
     closed = jax.make_jaxpr(step)(*ARGUMENTS)
     assert len(pass_order.run_rewrites(pass_order.flat_for_plan(closed), {"recompute"})[1]) == 1
 
@@ -59,7 +59,7 @@ def test_cpus_keep_barriers_where_work_is_repeated(tags, keeps):
     assert ("xla_disable_hlo_passes" in pass_tags.compiler_options(tags)) is keeps
 
 
-def test_the_list_says_what_each_pass_is_asked_for_with():
+def test_the_list_says_what_each_pass_is_requested_with():
     names = [(entry.summary.split(":")[0], sorted(entry.tags)) for entry in pass_order.PASSES]
     assert names == [
         ("recompute", ["recompute", "recompute auto"]),

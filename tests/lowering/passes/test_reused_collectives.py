@@ -21,8 +21,8 @@ class Program:
     def __init__(self, devices, function, arrays, limit=1000):
         mesh = devices((2, 4)).mesh
         spec = PartitionSpec(("a", "b"))
-        self.told = []
-        reusing = with_reuse(function, limit, self.told.append)
+        self.reported = []
+        reusing = with_reuse(function, limit, self.reported.append)
         given = [jax.device_put(array, NamedSharding(mesh, spec)) for array in arrays]
         self.lowered, self.compiled, self.results = [], [], []
         for program in (function, reusing):
@@ -33,8 +33,8 @@ class Program:
             self.lowered.append(len(re.findall(rf"\bstablehlo\.{OPERATORS}", self.text)))
             self.compiled.append(len(re.findall(rf" {OPERATORS}\(", compiled.as_text())))
             self.results.append([np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*given))])
-        # The last one that was told is of the program that was lowered.
-        self.reuse = self.told[-1]
+        # The last one that was reported is of the program that was lowered.
+        self.reuse = self.reported[-1]
         for plain, other in zip(*self.results, strict=True):
             assert plain.tobytes() == other.tobytes()
 

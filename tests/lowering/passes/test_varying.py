@@ -26,7 +26,7 @@ def test_only_what_depends_on_it_differs():
     assert labels(lambda x, w: (x * w, w + 1, x.argmax() * 0), DIFFERENT, EQUAL) == [DIFFERENT, EQUAL, DIFFERENT]
 
 
-def test_what_is_made_of_numbers_alone_is_told_from_rows():
+def test_what_is_made_of_numbers_alone_is_distinguished_from_rows():
     def function(x, w):
         total = x.sum()
         losses = jnp.stack([total, (x * w).mean(), jnp.float32(1)])

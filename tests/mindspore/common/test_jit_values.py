@@ -9,15 +9,15 @@ import sporax.mindspore as ms
 from sporax.mindspore import Tensor, nn, ops
 
 X = Tensor([1.0, 2.0])
-MESSAGE = r"runs operator by operator .* asks for the values of a tensor \(.*test_jit_values.py, line \d+\)"
+MESSAGE = r"runs operator by operator .* needs the values of a tensor \(.*test_jit_values.py, line \d+\)"
 
 
-def asks(x):
+def reads_values(x):
     return x * float(x.asnumpy().max()), len(x.tolist())
 
 
 def test_results_are_those_of_python_and_the_warning_comes_once():
-    compiled = ms.jit(asks)
+    compiled = ms.jit(reads_values)
     with pytest.warns(UserWarning, match=MESSAGE):
         product, length = compiled(X)
     assert (product.asnumpy().tolist(), length) == ([2.0, 4.0], 2)
@@ -48,19 +48,19 @@ def test_it_is_refused_where_the_syntax_is_strict_or_the_step_is_sharded():
     ms.set_context(jit_syntax_level=ms.STRICT)
     try:
         with pytest.raises(TypeError, match="the value of this tensor is not known"):
-            ms.jit(asks)(X)
+            ms.jit(reads_values)(X)
     finally:
         ms.set_context(jit_syntax_level=ms.LAX)
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8)
     try:
         with pytest.raises(TypeError, match="the value of this tensor is not known"):
-            ms.jit(asks)(X)
+            ms.jit(reads_values)(X)
     finally:
         ms.reset_auto_parallel_context()
 
 
-UNSHAPED = MESSAGE.replace("asks for", "a shape or a setting depends on")
+UNSHAPED = MESSAGE.replace("needs", "a shape or a setting depends on")
 SQUARES = Tensor(np.square(np.arange(6, dtype=np.float32)).reshape(2, 3))
 
 NEEDED = {

@@ -36,7 +36,7 @@ def test_placed_calls_that_cannot_be_are_errors(check_in_turn):
         "For 'Sums', the mode must be GRAPH_MODE for an operator that is placed on worker 1, but it is PYNATIVE_MODE.",
         "For 'a call that is placed on worker 1', communication operators must stand outside of it.",
         "For 'Dense', the placement must be that of the Cell around it, worker 1, but it is worker 0.",
-        "For 'Placed', the order of a derivative must be 1, but that of a derivative is asked for.",
+        "For 'Placed', the order of a derivative must be 1, but that of a derivative is requested.",
     ]
     shown = [line for line in lines if "For '" in line]
     assert len(shown) == len(expected), lines

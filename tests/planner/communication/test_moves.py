@@ -18,7 +18,7 @@ PLAIN = LinkCosts(alpha_seconds=1.0, beta_seconds_per_byte=0.5, launch_seconds=1
     (Move(MoveKind.ALL_REDUCE, (0,), reduction="sum"), "all_reduce(0, sum)"),
     (Move(MoveKind.REDUCE_SCATTER, (0,), -1, 2, "max"), "reduce_scatter(0, dim 2, max)"),
 ])  # fmt: skip
-def test_a_move_is_told_by_its_axes_and_dimensions(move, text):
+def test_a_move_is_described_by_its_axes_and_dimensions(move, text):
     assert str(move) == text
 
 
@@ -93,7 +93,7 @@ def test_merged_collectives_share_their_start_until_they_are_full():
     assert PLAIN.shared_by(10) is PLAIN  # nothing is merged, so nothing is shared
 
 
-def test_a_redistribution_tells_its_moves():
+def test_a_redistribution_lists_its_moves():
     moves = (Move(MoveKind.SLICE, (0,), -1, 0), Move(MoveKind.ALL_GATHER, (1,), 1, local_bytes=48))
     way = Redistribution(placement("- 1"), placement("0 -"), (4, 8), (8, 4), moves, 1.0)
     assert way.moves[1].sent_bytes(3) == 2 * 48

@@ -28,7 +28,7 @@ def test_a_plan_without_shards_costs_its_operators():
     assert cost.collectives == {}
 
 
-def test_a_transfer_belongs_to_the_operator_that_asks_for_it():
+def test_a_transfer_belongs_to_the_operator_that_needs_it():
     graph = product(8, 16, 32)
     plan = replace(replicated_plan(graph, MESH), inputs=(placement("- -"), placement("0 -")))
     cost = cost_of(graph, plan, MODEL)

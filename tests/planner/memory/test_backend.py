@@ -98,7 +98,7 @@ def test_operands_that_nothing_else_reads_make_room():
 
 
 def test_what_a_loop_carries_is_needed_by_its_next_round_though_nothing_reads_the_last_one():
-    """The gradient of the activations, whose last one, that of the argument, is not asked for."""
+    """The gradient of the activations, whose last one, that of the argument, is not requested."""
 
     def layer(h, w):
         return ((h - h.mean(-1, keepdims=True)) * jax.lax.rsqrt(h.var(-1, keepdims=True) + 1e-5)) @ w

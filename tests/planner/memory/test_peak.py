@@ -137,7 +137,7 @@ def test_a_plan_is_looked_at_once_for_its_peak_and_for_its_memory_over_time(back
 
 @pytest.mark.parametrize("backend", [XLA_CPU, PLAIN], ids=["cpu", "plain"])
 def test_what_is_there_at_the_peak_is_named_with_its_bytes(backend):
-    """Values of equal bytes are told apart by their placement; copies in another order have the name of what they are copies of."""
+    """Values of equal bytes differ by their placement; copies in another order have the name of what they are copies of."""
     graph, mesh = layers(3), mesh_of(2, 2)
     profile = MemoryProfile(graph, replicated_plan(graph, mesh), backend)
     at_peak = profile.at_peak

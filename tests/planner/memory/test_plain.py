@@ -138,7 +138,7 @@ def test_views_take_no_memory():
     assert kernels(builder.graph(flat)) == [["dot_general"]]
 
 
-def test_all_moments_are_told_and_the_peak_is_one_of_them():
+def test_all_moments_are_reported_and_the_peak_is_one_of_them():
     for graph in (training_step(16, 16, 32), layers(4)):
         plan = replicated_plan(graph, MESH)
         report = MemoryProfile(graph, plan, PLAIN).history

@@ -60,15 +60,15 @@ def test_free_layouts_are_compared_though_all_fits():
 
 
 def test_where_all_searches_gave_up_one_that_does_not_decides():
-    asked = []
+    requests = []
 
     def thorough_alone(levels, is_quick):
-        asked.append((levels, is_quick))
+        requests.append((levels, is_quick))
         return RecomputeOutcome(float("inf"), float("inf")) if is_quick else evaluate(levels)
 
     decision = choose([BLOCK] * 2, thorough_alone, 300, layout_is_free=True)
     assert decision.levels == (Level.EVERYTHING,) * 2
-    assert [levels for levels, is_quick in asked if not is_quick] == [decision.levels]
+    assert [levels for levels, is_quick in requests if not is_quick] == [decision.levels]
 
 
 def test_notes_say_what_was_taken_and_what_the_uniform_choices_need():

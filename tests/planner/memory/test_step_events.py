@@ -21,7 +21,7 @@ def test_without_a_plan_every_operator_is_one_event_and_the_results_are_the_last
     assert timeline.merging
 
 
-def test_a_transfer_comes_before_the_operator_that_asks_for_it():
+def test_a_transfer_comes_before_the_operator_that_needs_it():
     graph = product()
     plan = replace(replicated_plan(graph, MESH), inputs=(placement("0 -"), placement("- -")))
     move, run, end = Timeline(graph, plan).events

@@ -14,7 +14,7 @@ from sporax.ir.marks import GradientMark, LayoutMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.planner import PlanRequest, make_plan
 from sporax.planner.plan_check import check_plan
-from sporax.planner.propagation.semi_auto import SemiAuto, asks_for_results
+from sporax.planner.propagation.semi_auto import SemiAuto, requests_results
 
 MESH = mesh_of(2, 2)
 MATRIX = TensorSpec((64, 64))
@@ -68,7 +68,7 @@ def result(current, rules=None, **options):
     return answer
 
 
-def test_results_are_complete_unless_the_user_asks_for_scattered_ones():
+def test_results_are_complete_unless_the_user_requests_scattered_ones():
     partial = placement("- - +01")
     assert result(partial).placement == placement("- -")
     assert result(partial, out=((4, 1),)).placement == placement("01 -")
@@ -87,26 +87,26 @@ def test_an_out_strategy_must_be_possible():
         policy().at_operator(mark("ReLU", Side.OUT, ((4, 1),), ((4, 1),)), [MATRIX], [placement("01 -")])
 
 
-def asked(operator, current, *out, specs=(MATRIX,)):
+def requested(operator, current, *out, specs=(MATRIX,)):
     (answer,) = policy().at_operator(mark(operator, Side.OUT, None, out), specs, [current])
     return answer.placement
 
 
 def test_a_layout_of_a_transposed_tensor_has_as_many_slices():
     own, turned, other = (Layout(MESH, dims) for dims in (((1,), (0,)), ((0,), (1,)), ((0, 1), ())))
-    assert asked("Transpose", placement("1 0"), own) == placement("1 0")
-    assert asked("Transpose", placement("1 0"), turned) == placement("0 1")
+    assert requested("Transpose", placement("1 0"), own) == placement("1 0")
+    assert requested("Transpose", placement("1 0"), turned) == placement("0 1")
     with pytest.raises(
         SporaxRuntimeError, match=r"For 'net.op \(Transpose\)', 'out_strategy' must be the input's in the new"
     ):
-        asked("Transpose", placement("1 0"), other)
+        requested("Transpose", placement("1 0"), other)
 
 
 def test_batched_products_scatter_their_rows():
     batched = (TensorSpec((4, 64, 64)),)
-    assert asked("BatchMatMul", placement("0 - - +1"), (2, 2, 1), specs=batched) == placement("0 1 -")
+    assert requested("BatchMatMul", placement("0 - - +1"), (2, 2, 1), specs=batched) == placement("0 1 -")
     with pytest.raises(SporaxRuntimeError, match=r"must be one of \[\(2, 1, 1\), \(2, 2, 1\)\], but got \(4, 1, 1\)"):
-        asked("BatchMatMul", placement("0 - - +1"), (4, 1, 1), specs=batched)
+        requested("BatchMatMul", placement("0 - - +1"), (4, 1, 1), specs=batched)
 
 
 def test_layouts_of_reshard_are_taken_as_they_are():
@@ -175,7 +175,7 @@ def test_a_strategy_makes_a_plan():
     assert plan.outputs == (placement("0 1"),)
 
 
-def test_questions_about_results_are_asked_by_strategy_or_flag():
-    assert asks_for_results(mark("MatMul", out=((4, 1),)))
-    assert asks_for_results(mark("MatMul", forward_reduce_scatter=True))
-    assert not asks_for_results(mark("MatMul", strategy=((4, 1), (1, 1))))
+def test_results_are_requested_by_strategy_or_flag():
+    assert requests_results(mark("MatMul", out=((4, 1),)))
+    assert requests_results(mark("MatMul", forward_reduce_scatter=True))
+    assert not requests_results(mark("MatMul", strategy=((4, 1), (1, 1))))

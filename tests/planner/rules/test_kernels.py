@@ -47,7 +47,7 @@ def in_blocks(kernel, x, w):
     ("kernel", "words"),
     [(scaled, "is sharded as its grid allows"), (numbered, "is unknown to the planner: every device")],
 )
-def test_kernels_are_sharded_along_their_grid_unless_they_ask_for_their_place(kernel, words):
+def test_kernels_are_sharded_along_their_grid_unless_they_read_their_place(kernel, words):
     x, w = floats(32, 16), floats(16)
 
     def step(x, w):

@@ -45,7 +45,7 @@ def test_running_reductions_stay_whole_along_their_dimension(name, passes):
     ("xor", 0, "xor"),
     ("sub", 0, ""),
 ])  # fmt: skip
-def test_known_functions_are_told_by_their_equation_and_initial_value(name, initial, reduction):
+def test_known_functions_are_recognized_by_their_equation_and_initial_value(name, initial, reduction):
     assert monoid(function(name), initial) == reduction
     assert monoid(function(name, swapped=True), initial) == reduction
 

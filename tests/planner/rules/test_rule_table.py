@@ -61,8 +61,8 @@ def test_register_a_function():
 
 
 def test_unknown_primitives_are_reported():
-    rule = rule_for(operation("never_heard_of", [(4, 6)], [(4,)]))
-    assert "'never_heard_of' is not sharded: it is unknown" in rule.opaque
+    rule = rule_for(operation("never_seen", [(4, 6)], [(4,)]))
+    assert "'never_seen' is not sharded: it is unknown" in rule.opaque
     assert list(assignments(rule, MESH)) == [()]
 
 

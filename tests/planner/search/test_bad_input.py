@@ -74,7 +74,7 @@ def test_malformed_plans(text, message):
     (("alltoall",), "no", "'alltoall' must be true or false, but got 'no'"),
     (("notes",), "none", "'notes' must be a list, but got 'none'"),
 ])  # fmt: skip
-def test_malformed_parts_of_plans_are_told_with_the_way_there(route, value, message):
+def test_malformed_parts_of_plans_are_reported_with_the_way_there(route, value, message):
     document = json.loads(replicated_plan(GRAPH, EIGHT).to_json())
     *above, last = route
     inner = document

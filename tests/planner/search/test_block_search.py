@@ -150,20 +150,20 @@ def limited(layers, share):
 
 def test_a_price_on_bytes_leaves_blocks_alike(counted):
     """So that what it takes to keep a limit does not grow with depth."""
-    asked = []
+    counts = []
     for layers in (12, 20):
         graph, fastest, options = limited(layers, 0.9)
         counted.update(choose=0, measured=0)
         problem = ProblemBuilder(graph, EIGHT, MODEL, options).build()
         actual = lagrangian_plan(problem, options.memory_bytes, tied=True)
-        asked.append(counted["measured"])
+        counts.append(counted["measured"])
 
         check_plan(graph, actual.plan)
         assert memory_of(graph, actual.plan, XLA_CPU).peak_bytes == actual.peak_bytes <= options.memory_bytes
         assert problem.seconds(actual.chosen) >= fastest.bound_seconds * (1 - 1e-9)
         assert lagrangian_plan(problem, options.memory_bytes, tied=True) is actual
 
-    assert asked[0] == asked[1] == counted["choose"]
+    assert counts[0] == counts[1] == counted["choose"]
 
 
 @pytest.mark.full
@@ -180,7 +180,7 @@ def test_where_blocks_that_are_alike_do_not_fit_decisions_are_freed(monkeypatch)
 
 @pytest.mark.parametrize("mode", ["recursive", "repeated_blocks"])
 @pytest.mark.sampled(1)
-def test_large_problems_are_decided_alike_and_ask_nobody_else(mode, counted, monkeypatch):
+def test_large_problems_are_decided_alike_and_query_no_rank(mode, counted, monkeypatch):
     """Messages that look at every decision by itself take minutes where there are thousands."""
     monkeypatch.setattr("sporax.planner.search.limit.limit._LARGE", 0)
     monkeypatch.setattr("sporax.planner.search.limit.limit.reduce_memory", None)

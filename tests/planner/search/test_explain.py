@@ -1,4 +1,4 @@
-"""What a plan tells of itself."""
+"""What a plan reports of itself."""
 
 from dataclasses import replace
 
@@ -63,7 +63,7 @@ def test_alternatives_say_why_they_lost():
     assert "chosen" in str(report)
 
 
-def test_the_chosen_way_is_told_even_when_others_look_better():
+def test_the_chosen_way_is_reported_even_when_others_look_better():
     """Alone against a plan that cuts nothing, cutting the first product would pay; the plan's way is there all the same."""
     (answers,) = explain(GRAPH, replicated_plan(GRAPH, MESH), MODEL, "#0", most=2)
 
@@ -86,12 +86,12 @@ def test_alternatives_are_priced_as_the_search_prices_them():
 
 def test_operators_are_found_by_path():
     graph = with_paths(GRAPH)
-    told = explain(graph, PLAN, MODEL, "layers.0")
+    explanations = explain(graph, PLAN, MODEL, "layers.0")
 
-    assert told
-    assert all(graph.operators[item.operator].path == "layers.0.op" for item in told)
-    assert explain(graph, PLAN, MODEL, "0.op") == told
-    assert str(told).count("\n\n") == len(told) - 1
+    assert explanations
+    assert all(graph.operators[item.operator].path == "layers.0.op" for item in explanations)
+    assert explain(graph, PLAN, MODEL, "0.op") == explanations
+    assert str(explanations).count("\n\n") == len(explanations) - 1
     with pytest.raises(
         SporaxValueError,
         match=r"'path' must be one of the program's, such as \['layers\.\d', 'layers\.\d', 'layers\.\d'\]",
@@ -116,24 +116,24 @@ def test_differences_of_two_plans():
 def test_explanations_speak_of_axes_as_the_summary_does():
     """The plan's own way has the letters of the summary; pieces of an axis are numbered, and the legend says so."""
     row = next(row for row in summarize(GRAPH, PLAN).operators if row.name == "dot_general")
-    (told,) = explain(GRAPH, PLAN, MODEL, "#0")
-    text = str(told)
+    (explanations,) = explain(GRAPH, PLAN, MODEL, "#0")
+    text = str(explanations)
 
-    assert told.axes.layouts(told.chosen.operands) == " ".join(row.inputs)
-    assert text.startswith(f"axes {told.axes.legend()}; * marks the plan's choice")
+    assert explanations.axes.layouts(explanations.chosen.operands) == " ".join(row.inputs)
+    assert text.startswith(f"axes {explanations.axes.legend()}; * marks the plan's choice")
     assert max(map(len, text.splitlines())) <= 120
-    for item in told.alternatives:
-        assert told.axes.layout(item.operands[0]) in text.replace("\n", " ")
+    for item in explanations.alternatives:
+        assert explanations.axes.layout(item.operands[0]) in text.replace("\n", " ")
 
 
 def test_reasons_are_in_words():
-    (told,) = explain(GRAPH, PLAN, MODEL, "#0", most=40)
-    reasons = [item.why_not(told.chosen) for item in told.alternatives if not item.chosen]
+    (explanations,) = explain(GRAPH, PLAN, MODEL, "#0", most=40)
+    reasons = [item.why_not(explanations.chosen) for item in explanations.alternatives if not item.chosen]
 
     assert any("kB of w0" in reason or "MB of w0" in reason for reason in reasons)
-    assert any(f"over 1 devices, not {told.chosen.parts}" in reason for reason in reasons)
-    assert "#0 dot_general of data 0, w0, forward" in str(told)
-    assert "A B, B C → A C; A = 32, B = 1024 (reduced), C = 1024" in str(told)
+    assert any(f"over 1 devices, not {explanations.chosen.parts}" in reason for reason in reasons)
+    assert "#0 dot_general of data 0, w0, forward" in str(explanations)
+    assert "A B, B C → A C; A = 32, B = 1024 (reduced), C = 1024" in str(explanations)
 
 
 def test_what_does_not_fit_says_so():
@@ -149,10 +149,10 @@ def test_what_does_not_fit_says_so():
 def test_strategies_that_are_not_possible_are_reported():
     step = networks.mlp(2, 30, 1024)
     plan = replicated_plan(step.graph, MESH)
-    (told,) = explain(step.graph, plan, MODEL, "#0")
+    (explanations,) = explain(step.graph, plan, MODEL, "#0")
 
-    assert "a dimension of 30 does not divide into 4 or 8 parts" in told.notes
-    assert "more alternatives: most=" in told.notes[1]
+    assert "a dimension of 30 does not divide into 4 or 8 parts" in explanations.notes
+    assert "more alternatives: most=" in explanations.notes[1]
 
 
 def test_operators_are_found_by_variable_and_by_primitive():
@@ -171,11 +171,11 @@ def test_layers_with_equal_shardings_are_explained_once():
         replace(item, path=f"layers.{n}.op" if item.name == "dot_general" and not item.backward else "other")
         for n, item in enumerate(GRAPH.operators)
     )
-    told = explain(replace(GRAPH, operators=operators), replicated_plan(GRAPH, MESH), MODEL, "layers")
-    text = str(told)
+    explanations = explain(replace(GRAPH, operators=operators), replicated_plan(GRAPH, MESH), MODEL, "layers")
+    text = str(explanations)
 
-    assert len(told) > 1
-    assert text.count("compared with the chosen one") < len(told)
+    assert len(explanations) > 1
+    assert text.count("compared with the chosen one") < len(explanations)
     assert "like it: #" in text
 
 

@@ -1,4 +1,4 @@
-"""What a search may be told: aligned slices, cuts that are followed, approximation."""
+"""What a search may be set to: aligned slices, cuts that are followed, approximation."""
 
 import networks
 import numpy as np

@@ -61,7 +61,7 @@ def test_without_loops_the_plan_is_the_searchs_own(candidate):
     assert search(product(), MESH, MODEL).plan is plans[-1].plan
 
 
-def test_a_result_says_what_it_was_asked_and_whether_nothing_is_better():
+def test_a_result_says_what_was_requested_and_whether_nothing_is_better():
     tasks = []
 
     @searches

@@ -1,4 +1,4 @@
-"""Axes have one name each, whoever tells of them."""
+"""Axes have one name each, whatever reports them."""
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement

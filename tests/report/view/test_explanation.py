@@ -30,17 +30,17 @@ def test_an_alternative_costs_its_work_and_what_it_moves():
     (alternative(deliveries=[OperandTransfer("y", (), 1e-3)]), "results +1 ms (slices are copied)"),
     (alternative(lacking_bytes=2000), "does not fit: 2 kB of memory are missing"),
 ])  # fmt: skip
-def test_differences_are_told_with_what_is_sent_for_them(other, text):
+def test_differences_are_reported_with_what_is_sent_for_them(other, text):
     assert other.why_not(alternative(chosen=True)) == text
 
 
-def test_what_is_saved_is_told_too():
+def test_what_is_saved_is_reported_too():
     chosen = alternative(fetches=[GATHER], chosen=True)
     assert alternative().why_not(chosen) == "operands -2 ms (saves all_gather 1 kB of w)"
     assert chosen.why_not(chosen) == "chosen: all_gather 1 kB of w"
 
 
-def test_rules_are_told_in_capitals_with_sizes():
+def test_rules_are_written_in_capitals_with_sizes():
     rule = rule_for(product(32, 64, 16).operators[0].operation)
     assert rule_text(rule) == "A B, B C → A C; A = 32, B = 64 (reduced), C = 16"
     sort = rule_for(operation("sort", [(4, 8)], [(4, 8)], dimension=1))

@@ -78,7 +78,7 @@ def test_finished_gradients_and_what_combines_them_are_a_group():
     assert gradients.operators == [3]
 
 
-def test_transfers_belong_to_the_operator_that_asks_for_them():
+def test_transfers_belong_to_the_operator_that_needs_them():
     graph = product()
     plan = replace(replicated_plan(graph, MESH), inputs=(placement("0 -"), placement("- -")))
     (group,) = operator_groups(graph, plan)

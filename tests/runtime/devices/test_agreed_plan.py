@@ -1,4 +1,4 @@
-"""One plan for all processes: what rank 0 tells the others of a search."""
+"""One plan for all processes: what rank 0 sends the others of a search."""
 
 import contextlib
 import json

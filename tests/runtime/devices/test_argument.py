@@ -1,4 +1,4 @@
-"""What a plan is told of an argument of a step."""
+"""What a plan knows of an argument of a step."""
 
 from dataclasses import FrozenInstanceError, asdict, replace
 

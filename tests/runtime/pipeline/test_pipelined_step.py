@@ -44,7 +44,7 @@ def test_steps_that_are_only_planned_give_zeros(step, monkeypatch):
     assert [output.shape for output in step.unrun()] == [(WIDTH, WIDTH), (WIDTH, WIDTH), ()]
 
 
-def test_the_summary_compares_schedules_where_the_environment_asks(step, monkeypatch):
+def test_the_summary_compares_schedules_where_the_environment_requests_it(step, monkeypatch):
     assert step.summary().others == ()
     monkeypatch.setenv(SCHEDULE, "gpipe")
     assert [outcome.schedule.name for outcome in step.summary().others] == ["gpipe"]

@@ -1,4 +1,4 @@
-"""Several processes drive the stages: homes of variables, small state for all, and who hears of results."""
+"""Several processes drive the stages: homes of variables, small state for all, and who receives results."""
 
 from types import SimpleNamespace
 
@@ -28,7 +28,7 @@ def test_a_variable_is_kept_where_it_is_updated(planned, plan):
     assert processes.storage_of(planned, 7) is None
 
 
-def test_data_and_small_state_are_told_apart(planned):
+def test_data_and_small_state_are_distinguished(planned):
     assert [processes.is_data(planned, position) for position in range(4)] == [False, False, True, True]
     assert [role for role, _ in ROLES].count(Role.STATE) == 0
     assert not any(processes.is_broadcast(planned, position) for position in range(4))
@@ -51,14 +51,14 @@ def test_rows_of_a_process_are_placed_on_its_stage(planned):
     np.testing.assert_array_equal(placed, rows)
 
 
-def test_with_one_process_no_one_is_told(planned):
+def test_with_one_process_no_one_is_notified(planned):
     home = processes.storage_of(planned, 0)
     broadcast = ProcessBroadcast({("result", 2): (home, jax.ShapeDtypeStruct((), jnp.float32))}, Line())
     assert broadcast.transfers == {}
     assert broadcast({}) == {}
 
 
-def test_processes_elsewhere_hear_through_their_first_device(planned, monkeypatch):
+def test_processes_elsewhere_receive_through_their_first_device(planned, monkeypatch):
     devices = [SimpleNamespace(process_index=number // 2, id=number) for number in range(6)]
     monkeypatch.setattr(jax, "devices", lambda: devices)
     meshes = []
@@ -71,7 +71,7 @@ def test_processes_elsewhere_hear_through_their_first_device(planned, monkeypatc
     assert processes._receivers(everywhere) is None
 
 
-def test_results_of_other_processes_are_zeros_unless_they_are_told(planned, settings, monkeypatch):
+def test_results_of_other_processes_are_zeros_unless_they_are_sent(planned, settings, monkeypatch):
     spec = jax.ShapeDtypeStruct((3,), jnp.float32)
     scalar = jax.ShapeDtypeStruct((), jnp.float32)
     first, second = (sharding_of(planned.chunks[n].plan.inputs[0], planned.chunks[n].plan.mesh) for n in (0, 1))
@@ -88,21 +88,21 @@ def test_results_of_other_processes_are_zeros_unless_they_are_told(planned, sett
     assert broadcast.dummies == {}
 
 
-def test_the_watchdog_hears_of_a_step_and_explains_its_failure(join, monkeypatch):
+def test_the_watchdog_is_notified_of_a_step_and_explains_its_failure(join, monkeypatch):
     join()
-    heard = []
+    calls = []
 
     def explain(name, error):
         return SporaxRuntimeError(f"{name}: {error}")
 
     watchdog = SimpleNamespace(
-        note_start=lambda name, devices: heard.append(name), note_end=lambda zero: heard.append("end"), explain=explain
+        note_start=lambda name, devices: calls.append(name), note_end=lambda zero: calls.append("end"), explain=explain
     )
     assert processes.together("a step", lambda: 5) == 5
-    assert heard == []
+    assert calls == []
     monkeypatch.setattr(SESSION, "watchdog", watchdog)
     assert processes.together("a step", lambda: 5) == 5
-    assert heard == ["a step", "end"]
+    assert calls == ["a step", "end"]
     with pytest.raises(SporaxRuntimeError, match="^a step: connection closed$"):
         processes.together("a step", lambda: (_ for _ in ()).throw(RuntimeError("connection closed")))
 

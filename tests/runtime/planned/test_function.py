@@ -122,9 +122,9 @@ def test_arguments_can_be_fixed():
 
 def test_what_hides_behind_computing_is_not_counted():
     """Whole parameters and cut data: only gradients travel, and with full overlap they cost nothing."""
-    told = {"devices": 8, "hardware": "h100", "fixed": {0: (1, 1), 1: (8, 1)}, "carry": {0: 0}}
+    settings = {"devices": 8, "hardware": "h100", "fixed": {0: (1, 1), 1: (8, 1)}, "carry": {0: 0}}
     batch = dict.fromkeys(("x", "y"), jax.ShapeDtypeStruct((16384, 512), jnp.float32))
-    none, half, full = (sporax.plan(train_step, PARAMS, batch, **told, overlap=share) for share in (0.0, 0.5, 1.0))
+    none, half, full = (sporax.plan(train_step, PARAMS, batch, **settings, overlap=share) for share in (0.0, 0.5, 1.0))
     costs = [item.search.cost_seconds for item in (none, half, full)]
     assert costs[0] > costs[1] > costs[2]
     assert costs[2] >= cost_of(full.graph, full.plan, full.model).compute_seconds * (1 - 1e-9)
@@ -207,7 +207,7 @@ def test_a_strong_argument_that_takes_a_weak_result_is_no_second_program(has_64_
 
 
 def test_a_checkpoint_saves_memory_on_cpus_too_and_may_be_part_of_another_program():
-    """XLA takes away what keeps the second run apart from the first, unless it is told not to."""
+    """XLA takes away what keeps the second run apart from the first, unless it is set not to."""
 
     def planned(wrapped):
         def loss(weights, x):
@@ -333,12 +333,12 @@ def test_a_saved_plan_is_taken_as_it_is():
 
 
 @pytest.mark.parametrize("devices", [1, 3, 6])
-def test_any_number_of_devices_can_be_asked_about(devices, tmp_path):
+def test_any_number_of_devices_can_be_planned_for(devices, tmp_path):
     planned = sporax.plan(train_step, PARAMS, BATCH, devices=devices, hardware="h100", carry={0: 0})
     assert f"Plan for {'one device: nothing is sharded' if devices == 1 else f'{devices} devices'}" in str(
         planned.summary()
     )
-    assert any(alternative.chosen for told in planned.explain("#0") for alternative in told.alternatives)
+    assert any(alternative.chosen for item in planned.explain("#0") for alternative in item.alternatives)
     assert bool(planned.alternatives(1)) == (devices == 6)  # 3 divides nothing here
     assert planned.trade_offs(2)
     planned.report(tmp_path / "plan.html")
@@ -384,7 +384,7 @@ def test_what_is_not_fixed_is_left_to_the_search():
 
 
 @pytest.mark.parametrize(
-    ("ask", "error"),
+    ("question", "error"),
     [
         (lambda planned: planned.alternatives("x"), SporaxTypeError),
         (lambda planned: planned.alternatives(1, seconds=None), SporaxTypeError),
@@ -396,10 +396,10 @@ def test_what_is_not_fixed_is_left_to_the_search():
     ],
     ids=["text", "no-time", "negative-time", "nan-time", "fraction", "none", "no-path"],
 )
-def test_bad_questions(ask, error):
+def test_bad_questions(question, error):
     planned = sporax.plan(lambda x: x @ x.T, BATCH["x"], devices=8, hardware="h100", mode="recursive")
     with pytest.raises(error, match="must be"):
-        ask(planned)
+        question(planned)
 
 
 def test_a_saved_plan_of_other_ranks_is_refused_before_it_runs():
@@ -511,8 +511,8 @@ def step(params, x):
     return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
 params = {"up": jnp.ones((64, 128)), "down": jnp.ones((128, 64))}
 x, file = jnp.ones((16, 64)), Path(sys.argv[1])
-told = {"saved": file.read_text()} if file.exists() else {"devices": 8, "fixed": {1: (8, 1)}}
-planned = sporax.plan(step, params, x, hardware="h100", carry={0: 0}, **told)
+settings = {"saved": file.read_text()} if file.exists() else {"devices": 8, "fixed": {1: (8, 1)}}
+planned = sporax.plan(step, params, x, hardware="h100", carry={0: 0}, **settings)
 file.write_text(planned.plan.to_json())
 text = planned.function().lower(*jax.device_put((params, x), planned.in_shardings)).compile().as_text()
 kinds = ("all-reduce(", "all-gather(", "reduce-scatter(", "all-to-all(", "collective-permute(")
@@ -522,9 +522,9 @@ print(planned.search.method, [line.split(", metadata")[0].strip() for line in te
 
 def test_a_plan_of_one_process_is_the_program_of_another(tmp_path):
     def run(seed):
-        told = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": seed}
+        env = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": seed}
         words = [sys.executable, "-c", SECOND_PROCESS, str(tmp_path / "plan.json")]
-        done = subprocess.run(words, env={**os.environ, **told}, capture_output=True, text=True, check=False)
+        done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.split(" ", 1)
 

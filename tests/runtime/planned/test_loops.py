@@ -1,7 +1,7 @@
 """Loops and branches, differentiated, in every search and for every profile: the matrix of what plans must take.
 
 The two compilers of the planner's memory model, searches and questions meet loops in different ways: a plan, a summary, a
-report, explanations and alternatives are asked of each.
+report, explanations and alternatives are read of each.
 """
 
 import itertools

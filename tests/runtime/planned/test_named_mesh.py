@@ -58,12 +58,12 @@ def test_named_axes_and_partition_specs_come_back_and_run():
 
 
 def test_in_shardings_are_those_of_jit_and_paths_name_arrays():
-    told = {"devices": NAMED, "hardware": "h100", "carry": {0: 0, 1: 1}}
-    whole = sporax.plan(train_step, *arguments(), fixed=FIXED, **told)
-    again = sporax.plan(train_step, *arguments(), in_shardings=(FIXED[0], None, FIXED[2]), **told)
+    settings = {"devices": NAMED, "hardware": "h100", "carry": {0: 0, 1: 1}}
+    whole = sporax.plan(train_step, *arguments(), fixed=FIXED, **settings)
+    again = sporax.plan(train_step, *arguments(), in_shardings=(FIXED[0], None, FIXED[2]), **settings)
     assert again.plan.inputs == whole.plan.inputs
     by_path = {"[0]['up']": P(None, "model"), "args[0]['down']": P("model"), 2: NamedSharding(whole.mesh, P("data"))}
-    assert sporax.plan(train_step, *arguments(), fixed=by_path, **told).plan.inputs == whole.plan.inputs
+    assert sporax.plan(train_step, *arguments(), fixed=by_path, **settings).plan.inputs == whole.plan.inputs
 
 
 def test_an_axis_of_which_a_part_is_used_has_its_parts_on_the_mesh():
@@ -110,8 +110,8 @@ def test_arguments_by_keyword():
 def test_donated_arguments_are_carried_by_equal_results_and_donated():
     args = arguments()
     planned = sporax.plan(train_step, *args, devices=8, hardware="h100", donate_argnums=(0, 1))
-    told = sporax.plan(train_step, *args, devices=8, hardware="h100", carry={0: 0, 1: 1})
-    assert planned.plan.inputs == told.plan.inputs
+    settings = sporax.plan(train_step, *args, devices=8, hardware="h100", carry={0: 0, 1: 1})
+    assert planned.plan.inputs == settings.plan.inputs
     placed = jax.device_put(jax.tree.map(jnp.copy, args), planned.in_shardings)
     planned.function()(*placed)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(placed[0]))

@@ -29,9 +29,9 @@ def test_what_differs_is_found_and_made_smaller(monkeypatch):
     assert not random_programs.failure(LITERAL, runs=True)
     right = redistribute._MOVES[MoveKind.ALL_REDUCE]
     monkeypatch.setitem(redistribute._MOVES, MoveKind.ALL_REDUCE, lambda x, *other: right(x, *other) * 1.5)
-    told = random_programs.failure(LITERAL, runs=True)
-    assert told.startswith("numbers: For 'verify'")
-    small = random_programs.smallest(replace(LITERAL, outputs=(3,)), told, runs=True)
+    problem = random_programs.failure(LITERAL, runs=True)
+    assert problem.startswith("numbers: For 'verify'")
+    small = random_programs.smallest(replace(LITERAL, outputs=(3,)), problem, runs=True)
     assert small.outputs == (1,)
     assert "v2" not in str(small)
 

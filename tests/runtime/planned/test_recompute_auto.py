@@ -52,7 +52,7 @@ def test_the_prediction_counts_arguments_and_what_the_backward_pass_reads():
 
 
 @pytest.mark.parametrize(("share", "chosen"), [(2.0, False), (0.85, True)])
-def test_on_one_device_as_much_is_computed_again_as_the_limit_asks_for(share, chosen):
+def test_on_one_device_as_much_is_computed_again_as_the_limit_requires(share, chosen):
     tags = frozenset({AUTO, f"recompute within {int(predicted() * share)}"})
     choice = chooser_for_one_device([WEIGHT], [], tags)(program())
     assert bool(choice.tags) is chosen

@@ -96,10 +96,10 @@ def test_steps_that_are_only_planned_give_zeros(monkeypatch):
 
 
 def test_every_plan_is_announced(monkeypatch):
-    heard = []
-    monkeypatch.setattr(SESSION, "plan_listeners", [heard.append])
+    received = []
+    monkeypatch.setattr(SESSION, "plan_listeners", [received.append])
     step = plan()
-    (announced,) = heard
+    (announced,) = received
     assert announced.plan is step.plan
     assert announced.graph is step.graph
 
@@ -118,13 +118,13 @@ def test_a_variable_on_the_host_is_fetched_and_returned_by_the_program():
     np.testing.assert_allclose(updated, W - 0.5 * X.T @ (X @ W))
 
 
-def test_listeners_hear_of_steps_and_sources_have_strategies(monkeypatch):
-    heard, asked = [], []
-    monkeypatch.setattr(SESSION, "step_listeners", [lambda step, keeps: heard.append((step, keeps(None)))])
-    monkeypatch.setattr(SESSION, "strategy_sources", [lambda graph, config: asked.append(config) or {}])
+def test_listeners_are_notified_of_steps_and_sources_have_strategies(monkeypatch):
+    received, queried = [], []
+    monkeypatch.setattr(SESSION, "step_listeners", [lambda step, keeps: received.append((step, keeps(None)))])
+    monkeypatch.setattr(SESSION, "strategy_sources", [lambda graph, config: queried.append(config) or {}])
     step = plan()
-    assert heard == [(step, True)]
-    assert asked == [step.settings.parallel]
+    assert received == [(step, True)]
+    assert queried == [step.settings.parallel]
     monkeypatch.setattr(SESSION, "plans_all", True)  # planned for information only
     plan()
-    assert len(heard) == 1
+    assert len(received) == 1

@@ -83,7 +83,7 @@ def test_passes_of_one_stage_leave_pipelines_alone():
 
 def test_strategies_that_exceed_the_memory_are_refused():
     small = state()
-    planned = run_passes(TRIAL_PASSES, replace(small, settings=replace(small.settings, asked_bytes=10)))
+    planned = run_passes(TRIAL_PASSES, replace(small, settings=replace(small.settings, limit_bytes=10)))
     with pytest.raises(SporaxRuntimeError, match=r"^For 'memory', the step must fit into 10 B per device, but with"):
         step_passes.check_memory(planned)
 
@@ -127,6 +127,6 @@ def test_strategies_near_the_memory_are_compiled():
     needed = memory_of(
         *(lambda made: (made.ingested.graph, made.plan_result.plan))(run_passes(TRIAL_PASSES, state())), XLA_CPU
     )
-    near = replace(state(), settings=replace(state().settings, asked_bytes=needed.peak_bytes))
+    near = replace(state(), settings=replace(state().settings, limit_bytes=needed.peak_bytes))
     planned = run_passes(STEP_PASSES, near).planned
     assert device_bytes(planned.executable) <= needed.peak_bytes

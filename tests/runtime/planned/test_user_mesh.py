@@ -84,18 +84,18 @@ def test_a_program_may_put_another_function_in_the_place_of_the_constraint(monke
 
 @pytest.mark.parametrize("option", ["fixed", "in_shardings", "out_shardings"])
 def test_the_mesh_of_a_sharding_is_that_of_the_plan(option):
-    def asked(of):
+    def requested(of):
         sharding = NamedSharding(of, P("data", None))
         return {option: {"fixed": {1: sharding}, "in_shardings": (None, sharding)}.get(option, sharding)}
 
-    planned = sporax.plan(product, W, X, **asked(mesh()))
+    planned = sporax.plan(product, W, X, **requested(mesh()))
     assert planned.mesh.shape["data"] == 2
     chosen = planned.out_shardings if option == "out_shardings" else planned.in_shardings[1]
     assert chosen.spec == P("data", None)
     other = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
     whose = r"result" if option == "out_shardings" else r"args\[1\]"
     with pytest.raises(SporaxValueError, match=f"For '{whose}', the mesh .* data=2, model=4, but got data=4, model=2"):
-        sporax.plan(product, W, X, devices=mesh(), **asked(other))
+        sporax.plan(product, W, X, devices=mesh(), **requested(other))
 
 
 def test_a_planned_function_is_called_in_other_compiled_functions():
@@ -228,9 +228,9 @@ def test_a_struct_with_a_sharding_is_a_pin():
         sporax.plan(product, W, struct, devices={"d": 8})
 
 
-def test_results_are_not_asked_for_shardings_while_they_are_traced(monkeypatch):
+def test_shardings_of_results_are_not_read_while_they_are_traced(monkeypatch):
     """JAX refuses after a search through the whole trace, for each result: planning would take quadratic time."""
-    asked = []
-    monkeypatch.setattr(jax.core.Tracer, "sharding", property(lambda tracer: asked.append(tracer)), raising=False)
+    requested = []
+    monkeypatch.setattr(jax.core.Tracer, "sharding", property(lambda tracer: requested.append(tracer)), raising=False)
     sporax.plan(product, W, X, devices=8)
-    assert asked == []
+    assert requested == []

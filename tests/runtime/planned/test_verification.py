@@ -65,7 +65,7 @@ def test_the_first_operator_that_differs_is_named(planned):
 
 
 @pytest.mark.usefixtures("wrong_sums")
-def test_the_first_run_is_verified_where_that_is_asked_for(planned, monkeypatch):
+def test_the_first_run_is_verified_where_that_is_requested(planned, monkeypatch):
     monkeypatch.setenv("SPORAX_VERIFY_PLAN", "1")
     monkeypatch.setattr(SESSION, "verified_plan", False)
     step = planned.function()
@@ -75,7 +75,7 @@ def test_the_first_run_is_verified_where_that_is_asked_for(planned, monkeypatch)
     step(PARAMS, BATCH)  # the first run only
 
 
-def test_a_verified_run_is_told_of_once(planned, monkeypatch, capsys):
+def test_a_verified_run_is_reported_once(planned, monkeypatch, capsys):
     monkeypatch.setenv("SPORAX_VERIFY_PLAN", "1")
     step = planned.function()
     for _ in range(2):

@@ -2,7 +2,7 @@
 
     python usual_types.py MODE ...
 
-Every other test runs with 64 bits, which importing the facade asks for. Each mode prints a line.
+Every other test runs with 64 bits, which importing the facade requests. Each mode prints a line.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Internal errors are told in our words, with what was planned, where, and how to go on."""
+"""Internal errors are reported in our words, with what was planned, where, and how to go on."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def trained(mode, **settings):
     return step(Tensor(X))
 
 
-def told(monkeypatch, module, name, mode, **settings):
+def message_of(monkeypatch, module, name, mode, **settings):
     monkeypatch.setattr(module, name, broken)
     with pytest.raises(SporaxDefectError, match="defect of Sporax and not of your program") as caught:
         trained(mode, **settings)
@@ -54,7 +54,7 @@ def told(monkeypatch, module, name, mode, **settings):
 
 
 def test_while_a_search_runs(monkeypatch):
-    message = told(monkeypatch, problem, "find_decisions", "auto_parallel", search_mode="dynamic_programming")
+    message = message_of(monkeypatch, problem, "find_decisions", "auto_parallel", search_mode="dynamic_programming")
     assert "planning the step in 'auto_parallel' (8 devices, search_mode 'dynamic_programming')" in message
     assert "KeyError: 'reduce_max'" in message
     assert "'recursive_programming' or 'sharding_propagation'" in message
@@ -62,7 +62,7 @@ def test_while_a_search_runs(monkeypatch):
 
 
 def test_while_placements_are_propagated(monkeypatch):
-    message = told(monkeypatch, propagate, "propagate", "semi_auto_parallel")
+    message = message_of(monkeypatch, propagate, "propagate", "semi_auto_parallel")
     assert "in 'semi_auto_parallel' (8 devices)" in message
     assert "at the operator 'dot_general' of 'TrainOneStepCell.network'" in message
     assert "(planner/propagation/propagate.py, line " in message
@@ -70,7 +70,7 @@ def test_while_placements_are_propagated(monkeypatch):
 
 
 def test_while_the_program_of_a_device_is_made(monkeypatch):
-    message = told(monkeypatch, local_equations, "run", "semi_auto_parallel")
+    message = message_of(monkeypatch, local_equations, "run", "semi_auto_parallel")
     assert "For 'TrainOneStepCell', lowering the step" in message
 
 

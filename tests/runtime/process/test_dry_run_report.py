@@ -40,7 +40,7 @@ def test_memory_in_place_of_arguments_counts_once():
     assert CompiledStep("step", 1.0, {}).peak_bytes is None
 
 
-def test_a_step_is_told_in_one_sentence():
+def test_a_step_is_described_in_one_sentence():
     step = CompiledStep(
         "step", 1.256, {"all-reduce": 2, "all-gather": 1}, 3 * 2**20, 2**20, 2**20, 2**19, [0.001, 0.003, 0.002]
     )

@@ -41,7 +41,7 @@ def faults_of_a_step(**changes):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
-def test_steps_need_no_pages_from_the_system_unless_asked_to():
+def test_steps_need_no_pages_from_the_system_unless_requested_to():
     assert faults_of_a_step() < 100
     assert faults_of_a_step(SPORAX_KEEP_MEMORY="0") > 10_000
 

@@ -1,4 +1,4 @@
-"""Recorded steps: only those asked for, with Cell paths, collectives by their purpose and tasks of a pipeline by name."""
+"""Recorded steps: only those requested, with Cell paths, collectives by their purpose and tasks of a pipeline by name."""
 
 import gzip
 import json
@@ -94,12 +94,12 @@ def test_functions_of_plain_jax(record):
     assert any(event.get("args", {}).get("cell") == "model" for event in trace_of(folder))
 
 
-def test_a_program_that_ends_too_early_is_told(record, capsys):
+def test_a_program_that_ends_too_early_is_reported(record, capsys):
     folder = record(5, 8)
     SESSION.recording.around(lambda: 0, ends_step=True)
     recording.end()
     assert (
-        "has recorded nothing: the program ended after 1 steps, and steps 5:8 were asked for" in capsys.readouterr().err
+        "has recorded nothing: the program ended after 1 steps, and steps 5:8 were requested" in capsys.readouterr().err
     )
     assert not folder.exists()
     record(0, 3)

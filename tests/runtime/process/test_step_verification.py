@@ -1,4 +1,4 @@
-"""Compiled programs run twice and compared: what differs is named, and nothing is spent when nobody asks."""
+"""Compiled programs run twice and compared: what differs is named, and nothing is spent without a request."""
 
 import contextlib
 
@@ -58,7 +58,7 @@ def step_of(network):
 X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
 
 
-def test_nothing_is_wrapped_when_nobody_asks(every):
+def test_nothing_is_wrapped_without_a_request(every):
     every(0)
     program = compiled(jax.jit(jnp.sin), "sine", [X])
     assert isinstance(program, jax.stages.Compiled)
@@ -168,10 +168,10 @@ def test_differences_are_of_bits():
 
 
 def test_a_compilation_says_how_many_operators_it_has(every, monkeypatch):
-    """Those of loops and of functions inside count, too: what is told is "compiling 'step': 6 operators, 12 s"."""
+    """Those of loops and of functions inside count, too: what is reported is "compiling 'step': 6 operators, 12 s"."""
     every(0)
-    told = []
-    monkeypatch.setattr(step_verification, "activity", lambda what: told.append(what) or contextlib.nullcontext())
+    reported = []
+    monkeypatch.setattr(step_verification, "activity", lambda what: reported.append(what) or contextlib.nullcontext())
 
     def loop(x):
         return lax.fori_loop(0, 3, lambda _, value: jnp.sin(value) + 1.0, x)
@@ -180,5 +180,5 @@ def test_a_compilation_says_how_many_operators_it_has(every, monkeypatch):
     program = compiled(jitted, "step", [jnp.ones(3)])
     np.testing.assert_allclose(program(jnp.ones(3)), loop(jnp.ones(3)), rtol=1e-6)
     count = step_verification.num_operators(jitted.trace(jnp.ones(3)).jaxpr)
-    assert told == [f"{count} operators"]
+    assert reported == [f"{count} operators"]
     assert count >= 3  # the loop, and what is in it

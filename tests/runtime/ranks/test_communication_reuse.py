@@ -82,18 +82,18 @@ SHARDED = {
 }
 
 
-def told(capsys):
+def reported(capsys):
     return [line for line in capsys.readouterr().err.splitlines() if "communication" in line]
 
 
 def test_optimizer_parallelism_gathers_and_scatters_by_calls(monkeypatch, capsys):
     plain = Run(strategies=(((8, 1), (1, 1)),) * 2, **SHARDED)
-    assert not told(capsys)
+    assert not reported(capsys)
     monkeypatch.setenv("MS_COMM_COMPILER_OPT", "-1")
     reused = Run(strategies=(((8, 1), (1, 1)),) * 2, **SHARDED)
     assert reused.bits == plain.bits
     assert plain.lowered >= 18 and reused.lowered <= 6
-    (line,) = told(capsys)
+    (line,) = reported(capsys)
     words = re.search(
         r"at most 1000\): (\d+) of (\d+) operators are calls now; subgraphs (\d+), operators left (\d+)", line
     )
@@ -109,7 +109,7 @@ def test_operator_parallelism_lowers_each_class_once(monkeypatch, capsys):
     assert reused.bits == plain.bits
     assert reused.lowered * 3 < plain.lowered
     assert reused.compiled == plain.compiled and reused.instructions == plain.instructions
-    assert len(told(capsys)) == 1
+    assert len(reported(capsys)) == 1
     monkeypatch.setenv("SPORAX_REPEATED_BLOCKS", "1")
     both = Run(5, TENSOR, **SEMI_AUTO)
     assert both.lowered < both.compiled < plain.compiled
@@ -121,7 +121,7 @@ def test_the_number_of_the_sample_reuses_three_operators(monkeypatch, capsys):
     reused = Run(5, TENSOR, **SEMI_AUTO)
     assert reused.bits == plain.bits
     assert reused.lowered == plain.lowered - 2
-    assert f"at most 3): 3 of {plain.lowered} operators are calls now; subgraphs 1" in told(capsys)[0]
+    assert f"at most 3): 3 of {plain.lowered} operators are calls now; subgraphs 1" in reported(capsys)[0]
 
 
 def test_automatic_parallelism(monkeypatch):
@@ -149,7 +149,7 @@ def test_stages_of_a_pipeline(monkeypatch, capsys):
     plain = losses()
     monkeypatch.setenv("MS_COMM_COMPILER_OPT", "-1")
     assert losses() == plain
-    assert any(re.search(r"[1-9]\d* of \d+ operators are calls", line) for line in told(capsys))
+    assert any(re.search(r"[1-9]\d* of \d+ operators are calls", line) for line in reported(capsys))
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_operators_of_the_user_among_ranks(monkeypatch, capsys, ranks):
     assert plain.tobytes() == reused.tobytes()
     counts = [len(re.findall(rf"\bstablehlo\.{OPERATORS}", text)) for text in (before, after)]
     assert counts == [6, 2]
-    assert "6 of 6 operators are calls now; subgraphs 2, operators left 2" in told(capsys)[0]
+    assert "6 of 6 operators are calls now; subgraphs 2, operators left 2" in reported(capsys)[0]
 
 
 def test_a_program_without_equal_operators_says_so(monkeypatch, capsys):
@@ -203,10 +203,10 @@ def test_a_program_without_equal_operators_says_so(monkeypatch, capsys):
             return product(x, x.T) if times else x + 1
 
         multiplied(x)
-        assert f"'multiplied' reuses no communication (MS_COMM_COMPILER_OPT): {reason}" in told(capsys)[0]
+        assert f"'multiplied' reuses no communication (MS_COMM_COMPILER_OPT): {reason}" in reported(capsys)[0]
 
 
-def test_one_device_is_told_that_it_has_no_effect(monkeypatch):
+def test_one_device_is_warned_that_it_has_no_effect(monkeypatch):
     monkeypatch.setenv("MS_COMM_COMPILER_OPT", "-1")
     context.forget_reported()
     net = Net(1)

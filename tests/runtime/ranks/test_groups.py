@@ -35,7 +35,7 @@ def test_the_group_of_all_ranks_has_three_names_and_stays(join, name):
         groups.destroy(name)
 
 
-def test_a_rank_outside_of_a_group_is_told_which_ranks_it_has(join):
+def test_a_rank_outside_of_a_group_is_notified_which_ranks_it_has(join):
     join(rank=2)
     with pytest.raises(
         SporaxRuntimeError,

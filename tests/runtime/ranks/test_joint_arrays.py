@@ -29,16 +29,16 @@ class Variable:
 
 
 class Watchdog:
-    """Notes what it is told."""
+    """Notes what it is notified of."""
 
     def __init__(self):
-        self.heard = []
+        self.received = []
 
     def note_start(self, name, devices):
-        self.heard.append(("start", name, len(devices)))
+        self.received.append(("start", name, len(devices)))
 
     def note_end(self, zero):
-        self.heard.append(("end", int(joint_arrays.to_local(zero))))
+        self.received.append(("end", int(joint_arrays.to_local(zero))))
 
     def explain(self, name, error):
         return SporaxRuntimeError(f"rank 3 is lost in {name}: {error}")
@@ -94,7 +94,7 @@ def test_each_program_takes_the_number_that_the_one_before_gave(devices, monkeyp
     assert given[0] is first
     assert given[1] is not first
     SESSION.turn.finish()
-    assert watchdog.heard == [("start", "one", 8), ("end", 0), ("start", "two", 3), ("end", 0)]
+    assert watchdog.received == [("start", "one", 8), ("end", 0), ("start", "two", 3), ("end", 0)]
 
 
 @pytest.mark.usefixtures("in_one_process")

@@ -151,7 +151,7 @@ class LateStore:
         return True
 
     def start_pull(self, rows=None, dense=True, part=0, ahead=0):
-        self.events.append(f"ask {'rows' if rows else 'values'} {self.clock + ahead}")
+        self.events.append(f"get {'rows' if rows else 'values'} {self.clock + ahead}")
         return self.clock + ahead, rows or {}
 
     def finish_pull(self, plan):
@@ -200,7 +200,7 @@ def compiled_steps(staleness, steps, table=None):
 def test_with_staleness_pushes_and_pulls_are_on_their_way_while_the_next_step_runs():
     events = compiled_steps(1, 5)
     for number in range(1, 3):
-        sent, pulled = events.index(f"push {number}"), events.index(f"ask values {number + 1}")
+        sent, pulled = events.index(f"push {number}"), events.index(f"get values {number + 1}")
         runs = events.index(f"forward {number + 1}")
         arrives, acknowledged = events.index(f"values {number + 1}"), events.index(f"acknowledged {number}")
         assert max(sent, pulled) < runs < min(arrives, acknowledged)
@@ -213,9 +213,9 @@ def test_the_next_rows_are_on_their_way_while_this_step_runs(staleness):
     events = compiled_steps(staleness, 4, RowCache("table", 2, 4))
     for number in (1, 2):
         assert (
-            events.index(f"forward {number}") < events.index(f"ask rows {number + 1}") < events.index(f"push {number}")
+            events.index(f"forward {number}") < events.index(f"get rows {number + 1}") < events.index(f"push {number}")
         )
     assert f"rows {0}" in events
     assert (
-        sum(event.startswith("ask rows") for event in events) == 4
+        sum(event.startswith("get rows") for event in events) == 4
     )  # the first step's own, then one ahead in each step

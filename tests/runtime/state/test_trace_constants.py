@@ -1,4 +1,4 @@
-"""What code may ask of constants while a step is being compiled."""
+"""What code may read of constants while a step is being compiled."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ CONSTANTS = [
 
 
 @pytest.mark.parametrize("make", CONSTANTS)
-def test_constants_tell_their_values(make):
+def test_constants_show_their_values(make):
     def function(x):
         constant = make(x)
         assert constant.asnumpy().tolist() == constant.tolist() == [1, 2, 3]

@@ -18,7 +18,7 @@ def test_a_condition_that_holds_raises_once_after_the_program():
     results = guarded(jnp.asarray([9.0, 8.0]))
     with pytest.raises(ValueError, match="too large"):
         trace_constants.raise_noted(results)
-    trace_constants.raise_noted(results)  # it has been told
+    trace_constants.raise_noted(results)  # it has been reported
 
 
 def test_one_of_several_errors_of_a_run_is_raised_and_the_others_are_forgotten():

@@ -71,7 +71,7 @@ def test_the_limit_counts_all_files(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="files are not reserved on this system")
-def test_a_full_disk_is_told_before_a_step_runs(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_before_a_step_runs(tmp_path, monkeypatch):
     def full(descriptor, offset, size):
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -51,7 +51,7 @@ def test_each_device_has_its_part_and_zeros_in_spare_rows(rows_over_devices):
         np.testing.assert_array_equal(shard.data[size:], 0)
 
 
-def test_whoever_asks_for_the_table_gets_rows_and_the_next_step_blocks_again(rows_over_devices):
+def test_whoever_reads_the_table_gets_rows_and_the_next_step_blocks_again(rows_over_devices):
     variable = Variable(jnp.asarray(TABLE))
     blocks = placed_variables.stored(variable, HOW, rows_over_devices)
     assert placed_variables.stored(variable, HOW, rows_over_devices) is blocks  # nothing moves between steps

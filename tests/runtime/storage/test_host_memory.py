@@ -60,8 +60,8 @@ def test_more_than_the_host_may_have_is_an_error():
 def test_a_step_fetches_what_is_on_the_host_and_returns_it():
     variables, values = [variable(3, on_host=True), variable(3)], [jnp.ones(3), jnp.zeros(3)]
 
-    def places(move, asked):
-        eqns = jax.make_jaxpr(lambda *arrays: host_memory.moved(variables, arrays, move, asked))(*values).jaxpr.eqns
+    def places(move, requested):
+        eqns = jax.make_jaxpr(lambda *arrays: host_memory.moved(variables, arrays, move, requested))(*values).jaxpr.eqns
         return [eqn.params["devices"][0] for eqn in eqns]
 
     assert places(to_device, True) == [jax.memory.Space.Device]

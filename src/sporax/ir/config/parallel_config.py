@@ -221,7 +221,7 @@ def warn_of_limit(environ: Mapping[str, str]) -> None:
 
 
 def wants_loops(environ: Mapping[str, str]) -> bool:
-    """Whether the environment asks for repeated blocks as loops."""
+    """Whether the environment requests repeated blocks as loops."""
     return bool(read(environ, SETTING) == "1")
 
 

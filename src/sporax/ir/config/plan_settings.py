@@ -51,7 +51,7 @@ class PlanSettings:
         cost: of the cost model.
         hardware: name or file of the devices' profile, or `SYMBOLIC`; "" for the one that fits the devices at hand.
         max_device_bytes: the user's limit of one device's memory; 0 for none.
-        asked_bytes: what a plan must fit into, however it is made; 0 for no limit.
+        limit_bytes: what a plan must fit into, however it is made; 0 for no limit.
         is_trial: the plan is one of several that are compared, so a search that finds none within the memory soon gives up.
         num_stacked: how many leading dimensions of what is fed count steps, and are no part of a batch.
     """
@@ -62,7 +62,7 @@ class PlanSettings:
     hardware: str = ""
     max_device_bytes: int = 0
     num_stacked: int = 0
-    asked_bytes: int = 0
+    limit_bytes: int = 0
     is_trial: bool = False
 
     @property
@@ -86,18 +86,18 @@ class PlanSettings:
         Raises:
             SporaxValueError: an unknown mode, or a size that cannot be read.
         """
-        parallel, cost, asked = self.parallel, self.cost, self.asked_bytes
+        parallel, cost, requested = self.parallel, self.cost, self.limit_bytes
         mode = plan_mode(environ[MODE], f"For '{MODE}', the mode") if environ.get(MODE) else ""
         if mode == SEMI_AUTO:
             parallel = replace(parallel, parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
         elif mode:
             parallel = replace(parallel, parallel_mode=ParallelMode.AUTO_PARALLEL, search_mode=mode)
         if environ.get(MEMORY):
-            asked = parse_bytes(environ[MEMORY], f"For '{MEMORY}', the size")
-            cost = replace(cost, device_memory_capacity=float(asked))
+            requested = parse_bytes(environ[MEMORY], f"For '{MEMORY}', the size")
+            cost = replace(cost, device_memory_capacity=float(requested))
         if environ.get(DEVICES):
             parallel = replace(parallel, device_num=read(environ, DEVICES))
         if read(environ, STAGES) == "auto":
             parallel = replace(parallel, auto_pipeline=True)
         hardware = profile_name(environ.get(HARDWARE, self.hardware))
-        return replace(self, parallel=parallel, cost=cost, hardware=hardware, asked_bytes=asked)
+        return replace(self, parallel=parallel, cost=cost, hardware=hardware, limit_bytes=requested)

@@ -89,7 +89,7 @@ COEFFICIENTS = frozenset(
     "costmodel_alpha costmodel_beta costmodel_gamma costmodel_communi_threshold costmodel_communi_const "
     "costmodel_communi_bias run_phase rp_matmul_mem_coef".split()
 )
-"""Settings that only the published cost model has: who changes one asks for that model."""
+"""Settings that only the published cost model has: who changes one requests that model."""
 
 
 SEARCH_MODES = ("recursive_programming", "dynamic_programming", "sharding_propagation")

@@ -46,7 +46,7 @@ class LocalNorms:
     saved: Counter[Path] = field(compare=False)
 
     def watch(self, parameters: Sequence[str], gradients: Sequence[Array], place: Array) -> None:
-        """Tell the norms of one rank's gradients, from inside of its program.
+        """Report the norms of one rank's gradients, from inside of its program.
 
         Args:
             parameters: names, one per gradient.
@@ -86,7 +86,7 @@ class LocalNorms:
 
 
 def local_norms(config: ParallelConfig, ranks: Sequence[int], saved: Counter[Path]) -> LocalNorms | None:
-    """What `config` asks to be told; None for nothing.
+    """What `config` requests to be reported; None for nothing.
 
     Args:
         ranks: the rank at every place of the mesh, row-major.

@@ -71,7 +71,7 @@ def _positions(
 
 def _starts(num_rows: int, parts: UnevenRows) -> Sequence[int]:
     """Where parts begin: one behind the other, or in blocks."""
-    # The number of rows tells the two forms apart.
+    # The number of rows distinguishes the two forms.
     return parts.starts if num_rows == parts.num_rows else range(0, parts.num_stored, parts.block)
 
 

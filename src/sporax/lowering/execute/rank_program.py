@@ -225,7 +225,7 @@ class _Runner:
         operands: Sequence[Array],
         called: dict[int, Array],
     ) -> Sequence[Array]:
-        # A mark has done its work in the plan; only a weight's mark asks for something to be run.
+        # A mark has done its work in the plan; only a weight's mark requires something to be run.
         if equation.primitive is mark_p:
             # In a pipeline the backward pass is a program of its own, which gathers weights anyway: no cotangent is left then.
             copies = isinstance(equation.params["mark"], WeightMark) and len(operands) > 1

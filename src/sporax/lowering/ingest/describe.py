@@ -26,7 +26,7 @@ def describe(eqn: JaxprEqn) -> Operation:
 def operation_name(eqn: JaxprEqn) -> str:
     """The primitive's name; foreign code adds what it calls, so that rules can be registered for one target."""
     name = str(eqn.primitive.name)
-    # Kernels written by hand all have the same primitive; their target tells them apart.
+    # Kernels written by hand all have the same primitive; their target distinguishes them.
     target = eqn.params.get("target_name") if name == "ffi_call" else None
     if name == "pallas_call":
         target = eqn.params.get("name") or getattr(getattr(eqn.params["jaxpr"], "debug_info", None), "func_name", None)
@@ -68,7 +68,7 @@ def with_one_answer(eqn: JaxprEqn) -> JaxprEqn:
 def _spec(var: Atom) -> TensorSpec:
     aval = var.aval
     constant = None
-    # Rules ask for the value of scalars (a shift, a scale); keys of random generators have none.
+    # Rules need the value of scalars (a shift, a scale); keys of random generators have none.
     if isinstance(var, Literal) and np.ndim(var.val) == 0 and not hasattr(var.val, "_prng_key"):
         constant = complex(var.val) if aval_of(var).dtype != jax.dtypes.float0 else None
     shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", "token")

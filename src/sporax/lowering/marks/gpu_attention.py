@@ -1,4 +1,4 @@
-"""Attention of cuDNN where there is no GPU: programs that ask for it are planned on other machines.
+"""Attention of cuDNN where there is no GPU: programs that request it are planned on other machines.
 
 `jax.nn.dot_product_attention(implementation="cudnn")` fails while it is traced unless a GPU is there. While a program is traced
 for a plan, primitives of our own stand for its forward and its backward pass; the planner has a rule for them

@@ -1,6 +1,6 @@
 """All passes over a step's jaxpr in their order.
 
-`PASSES` is the list: each entry has the tags that ask for the pass (`pass_tags`), and one line that says what it does.
+`PASSES` is the list: each entry has the tags that request the pass (`pass_tags`), and one line that says what it does.
 
 Next to the list are the ways in which passes are applied: to a function (`rewritten`), to a step whose variables are stacks
 (`rewritten_with_stacks`), to the program of one device (`with_hosts`), and to a program before it is planned (`run_rewrites`).
@@ -56,7 +56,7 @@ class Pass:
     """A pass over the program of a step.
 
     Attributes:
-        tags: any of them asks for it.
+        tags: any of them requests it.
         summary: what it does.
         run: the state after it.
     """
@@ -246,7 +246,7 @@ def run_rewrites(
         chosen: what is computed again next to what is marked.
         new_file: makes files for what is kept for recomputed Cells, where that goes to disk.
     """
-    # Passes see a choice of the planner as they see the tag that asks for one.
+    # Passes see a choice of the planner as they see the tag that requests one.
     wanted = frozenset(tags) if chosen is None else frozenset((*tags, AUTO))
     state = PassState(program, wanted, facts, chosen, new_file)
     for entry in PASSES:

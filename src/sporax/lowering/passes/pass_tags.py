@@ -1,6 +1,6 @@
-"""How a program asks for passes, and the compiler options that go with them; without the passes, which most programs never load.
+"""How a program requests passes, and the compiler options that go with them; without the passes, which most programs never load.
 
-A program asks by *tags* (`sporax.runtime.state.frames.note_tag`):
+A program requests them by *tags* (`sporax.runtime.state.frames.note_tag`):
 
     "recompute"        calls or operators were marked for recomputation
     "recompute auto"   the planner chooses what is computed again

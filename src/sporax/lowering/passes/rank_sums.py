@@ -39,7 +39,7 @@ def with_rank_sums(program: ClosedJaxpr, stage_size: int, num_stages: int) -> Cl
         num_stages: pipeline stages; each has gradients of its own.
 
     Raises:
-        SporaxRuntimeError: a number is computed from gradients in another way, so that it cannot be told from whole tensors.
+        SporaxRuntimeError: a number is computed from gradients in another way, so that it cannot be computed from whole tensors.
     """
     return _Mover(flat_for_plan(program), stage_size, num_stages).run()
 
@@ -50,7 +50,7 @@ class _Mover(JaxprRewriter):
     Attributes:
         made: by value the equation that makes it.
         sliced: the values that come from gradients.
-        refused: why a sum cannot be told, by its result.
+        refused: why a sum cannot be computed, by its result.
     """
 
     def __init__(self, program: ClosedJaxpr, stage_size: int, num_stages: int, is_branch: bool = False) -> None:
@@ -65,7 +65,7 @@ class _Mover(JaxprRewriter):
         """The new program."""
         self.walk()
         self.eqns = needed(self.eqns, [self.read(atom) for atom in self.program.jaxpr.outvars])
-        # Of sums of sums only the last is asked for, so that the others may be impossible.
+        # Of sums of sums only the last is requested, so that the others may be impossible.
         for eqn in self.eqns:
             if eqn.primitive is mark_p and eqn.outvars[0] in self.refused:
                 raise self.refused[eqn.outvars[0]]

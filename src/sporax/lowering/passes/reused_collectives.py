@@ -76,19 +76,19 @@ class Reuse:
         return self.operators - self.calls + self.subgraphs
 
 
-def with_reuse(program: Callable[..., ResultT], limit: int, tell: Callable[[Reuse], None]) -> Callable[..., ResultT]:
+def with_reuse(program: Callable[..., ResultT], limit: int, report: Callable[[Reuse], None]) -> Callable[..., ResultT]:
     """The same program, run inside of `shard_map`, whose equal collectives are calls of one function.
 
     Args:
         limit: how many operators may be replaced.
-        tell: is told what was reused, whenever the program is traced.
+        report: gets what was reused, whenever the program is traced.
     """
 
     def reusing(*arguments: object) -> ResultT:
         # Inside of a call of its own, a program that was traced once is lowered as it is.
         closed, shapes = jax.make_jaxpr(jax.jit(program), return_shape=True)(*arguments)
         rewritten, reuse = reused(closed, limit)
-        tell(reuse)
+        report(reuse)
         results = jaxpr_as_fun(rewritten)(*jax.tree.leaves(arguments))
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 

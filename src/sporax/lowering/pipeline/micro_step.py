@@ -103,7 +103,7 @@ class _Opener:
             if operator.name == "cond" and number > forward:
                 outer += self._branches_and_choice(operator, equation)
                 continue
-            # The mark has told ingestion which scan is differentiated; behind it the loss is the loop's own sum.
+            # The mark has shown ingestion which scan is differentiated; behind it the loss is the loop's own sum.
             if isinstance(operator.mark, LossMark):
                 self.same.update(zip(operator.results, operator.operands, strict=True))
                 if LITERAL in operator.operands:

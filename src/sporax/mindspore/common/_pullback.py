@@ -172,7 +172,7 @@ class Pullback:
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        _ask_for_plan(call)
+        _request_plan(call)
         self._parts: RankParts | None = None
         if call.weights:
             local_ranks.need()
@@ -266,7 +266,7 @@ def _with_slopes(
     ) -> tuple[tuple[list[jax.Array], dict[int, jax.Array]], Any]:
         combined = [*inputs, *parameters]
         for place, slope in zip(positions, slopes, strict=True):
-            # Not a tracer, so that code can ask for its value; a copy where one array is two inputs.
+            # Not a tracer, so that code can read its value; a copy where one array is two inputs.
             is_second = any(arrays[place] is other for other in arrays[:place])
             combined[place] = jnp.array(arrays[place]) if is_second else arrays[place]
             _integer_gradients.note(combined[place], slope)
@@ -282,7 +282,7 @@ def loss_marked(outputs: Sequence[jax.Array], cotangents: Sequence[Any]) -> list
     """The same cotangents; the plan knows that these are where the backward pass starts."""
     marked = list(cotangents)
     positions = [number for number, output in enumerate(outputs) if is_inexact(output)]
-    # Cotangents are marked together with their outputs, so that the plan can tell which belong together.
+    # Cotangents are marked together with their outputs, so that the plan knows which belong together.
     pairs = [*(outputs[position] for position in positions), *(marked[position] for position in positions)]
     for place, array in zip(positions, trace_marks.apply_mark(pairs, LossMark())[len(positions) :], strict=True):
         marked[place] = array
@@ -380,7 +380,7 @@ def no_cotangent(array: jax.Array) -> Any:
     return np.zeros(array.shape, jax.dtypes.float0)
 
 
-def _ask_for_plan(call: Call) -> None:
+def _request_plan(call: Call) -> None:
     """Where a process only makes plans (`sporax plan`), gradients of weights make a step one that is planned."""
     # A gradient of inputs alone is no training step.
     if not call.weights:
@@ -388,7 +388,7 @@ def _ask_for_plan(call: Call) -> None:
     frames.note_training()
     settings = context.plan_settings_of_training()
     if settings is not None:
-        frames.ask_for_plan(settings)
+        frames.request_plan(settings)
 
 
 def _begin_with_first_values(call: Call) -> AbstractContextManager[Any]:

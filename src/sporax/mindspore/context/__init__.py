@@ -8,12 +8,12 @@
 
 It exists in the facade only. Each group is one frozen value (`sporax.ir`) that is replaced as a whole; a step takes the
 values it finds when it is compiled (`snapshot`), and is compiled again when they have changed. `_supported` says what of
-all this a step may ask for today, `_input_shardings` whether `dataset_strategy` fits the inputs of one.
+all this a step may request today, `_input_shardings` whether `dataset_strategy` fits the inputs of one.
 """
 
 from sporax.mindspore._names.doors import door
 from sporax.mindspore._names.missing import homes, homes_in
-from sporax.mindspore.context import _supported  # it tells sessions what the settings ask of steps
+from sporax.mindspore.context import _supported  # it gives sessions what the settings require of steps
 
 _HOMES = homes("sporax.ir.config.parallel_config", "ParallelMode") | homes_in(
     __name__,
@@ -26,7 +26,7 @@ _HOMES = homes("sporax.ir.config.parallel_config", "ParallelMode") | homes_in(
         set_auto_parallel_context set_world snapshot starts_from_first_rank using world_size
     _supported: check_step check_supported check_with_servers enter_step note_not_joined note_size_of_all_ranks plan_settings
         plan_settings_of_training plans_only refuse_eager shards_compiled_steps
-    _unused: forget_reported tell_unused
+    _unused: forget_reported warn_unused
     """,
 )
 # MindSpore's module has them under these names too.

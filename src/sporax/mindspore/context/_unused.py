@@ -1,4 +1,4 @@
-"""Settings that change nothing in the training step that is compiled: each is told, once.
+"""Settings that change nothing in the training step that is compiled: each is reported, once.
 
 Problem: a setting may be right by itself and still do nothing, because the mode, or another setting that it belongs to, is
 missing: the user believes in something that does not happen. Method: for every setting the condition under which a step reads
@@ -33,7 +33,7 @@ Condition = tuple[Callable[[Any], bool], str]
 
 
 class Trained(Protocol):
-    """What is asked of a Parameter."""
+    """What is read of a Parameter."""
 
     @property
     def name(self) -> str: ...
@@ -155,7 +155,7 @@ OFFLOAD = _by_field(
             lambda config: _on(config) and config.offload_param != "disk",
             f"{_OFFLOAD[1]}, and Parameters that are not on disk",
         ): "offload_cpu_size",
-        _ALWAYS: "host_mem_block_size enable_pinned_mem",  # told when they are set
+        _ALWAYS: "host_mem_block_size enable_pinned_mem",  # reported when they are set
         (
             lambda config: _on(config) and bool(config.offload_cpu_size),
             f"'offload_cpu_size' and {_OFFLOAD[1]}",
@@ -185,7 +185,7 @@ PS = _by_field(
 _reported: set[tuple[str, str, str]] = set()
 
 
-def tell_unused(parameters: Sequence[Trained]) -> None:
+def warn_unused(parameters: Sequence[Trained]) -> None:
     """Warn of each setting that was made and that the training step which is compiled does not read; of each value once.
 
     Args:
@@ -198,7 +198,7 @@ def tell_unused(parameters: Sequence[Trained]) -> None:
             _reported.add(entry)
             warnings.warn(f"For '{function}', '{name}' has no effect in this step: it needs {needs}.", stacklevel=2)
     if config.in_global_view:
-        _tell_of_parameters(config, parameters)
+        _warn_of_parameters(config, parameters)
     elif SESSION.plans_all and any(parameter.layerwise_parallel for parameter in parameters):
         raise SporaxRuntimeError(
             "For 'sporax plan', each rank must be a process where Parameters have 'layerwise_parallel', which one plan of all "
@@ -207,7 +207,7 @@ def tell_unused(parameters: Sequence[Trained]) -> None:
 
 
 def forget_reported() -> None:
-    """Tell all of it again."""
+    """Report all of it again."""
     _reported.clear()
 
 
@@ -249,17 +249,17 @@ _KEY = {
 """Keys of settings whose fields are called otherwise."""
 
 
-def _tell_of_parameters(config: ParallelConfig, parameters: Sequence[Trained]) -> None:
+def _warn_of_parameters(config: ParallelConfig, parameters: Sequence[Trained]) -> None:
     """Settings that do not fit the Parameters or the devices of a step that a plan shards."""
     own = [parameter.name for parameter in parameters if parameter.layerwise_parallel]
     if own:
-        _tell_once(
+        _warn_once(
             f"For 'Parameter', 'layerwise_parallel' of '{own[0]}' has no effect in this step: it needs the parallel mode "
             "'data_parallel' or 'hybrid_parallel'."
         )
     size, devices = config.optimizer_weight_shard_size, config.num_stage_devices
     if _sharded_state(config) and size > 1 and devices % size:
-        _tell_once(
+        _warn_once(
             f"For 'set_auto_parallel_context', 'optimizer_weight_shard_size' must divide the {devices} devices of a stage to "
             f"have an effect, but got {size}: weights stay whole."
         )
@@ -267,13 +267,13 @@ def _tell_of_parameters(config: ParallelConfig, parameters: Sequence[Trained]) -
     positions = rule.config if rule is not None and rule.mode == "index" else config.all_reduce_fusion_config
     count = sum(bool(parameter.comm_fusion) for parameter in parameters)
     if isinstance(positions, tuple) and positions and max(positions) >= count:
-        _tell_once(
+        _warn_once(
             f"For 'set_auto_parallel_context', 'all_reduce_fusion_config' is {list(positions)}, but there are only {count} "
             "gradients."
         )
 
 
-def _tell_once(text: str) -> None:
+def _warn_once(text: str) -> None:
     if (text, "", "") not in _reported:
         _reported.add((text, "", ""))
         warnings.warn(text, stacklevel=4)

@@ -3,7 +3,7 @@
 While the wrapped network is traced, its settings are the present ones; afterwards the global ones are back. On one device
 every mode runs the network as it is.
 
-Where the shardings of operators are saved to, or loaded from: `set_op_strategy_config`. What data sets ask about the
+Where the shardings of operators are saved to, or loaded from: `set_op_strategy_config`. What data sets read of the
 step that they feed: how its inputs are sharded, where one process feeds all slices.
 """
 
@@ -77,7 +77,7 @@ class AutoParallel(Cell):
     Raises:
         SporaxValueError: another mode.
         SporaxTypeError: `network` cannot be called.
-        SporaxRuntimeError: at the first run, when the settings ask for something that is not offered yet.
+        SporaxRuntimeError: at the first run, when the settings request something that is not offered yet.
 
     Example:
         >>> net = AutoParallel(net, parallel_mode="semi_auto")
@@ -112,7 +112,7 @@ class AutoParallel(Cell):
         context.check_supported(config, context.world_size())
         with context.using(config):
             # The program that is being traced learns here that it must be planned.
-            frames.ask_for_plan(context.plan_settings())
+            frames.request_plan(context.plan_settings())
             return self.network(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -148,7 +148,7 @@ class AutoParallel(Cell):
         """
         For("AutoParallel.dataset_strategy").refuse(config is None, "'config' must be a string or a tuple", "None")
         self._set(dataset_strategy=config)
-        # Data sets ask the last wrapped network how its inputs arrive.
+        # Data sets query the last wrapped network how its inputs arrive.
         auto_parallel.remember(self)
 
     def hsdp(self, shard_size: int = -1, threshold: int = 64, optimizer_level: str = "level1") -> None:
@@ -299,7 +299,7 @@ class AutoParallel(Cell):
         self._set(dump_local_norm_path=file_path, dump_local_norm=True)
 
     def enable_device_local_norm(self) -> None:
-        """Tell the norm over all gradients of a rank too, where the others are reported: ``device_local_norm``."""
+        """Report the norm over all gradients of a rank too, where the others are reported: ``device_local_norm``."""
         self._set(dump_device_local_norm=True)
 
     def transformer_opt(self, file_path: str | None) -> None:
@@ -335,7 +335,7 @@ class _Wrapped(Protocol):
 
 
 def remember(wrapped: _Wrapped) -> None:
-    """Take `wrapped` for the network that is fed: the last one that was told how its inputs arrive."""
+    """Take `wrapped` for the network that is fed: the last one with a layout of its inputs."""
     # A weak reference: the data sets must not keep a network alive.
     SESSION.fed_network = ref(wrapped)
 
@@ -343,7 +343,7 @@ def remember(wrapped: _Wrapped) -> None:
 def slices_of_global_input(number: int) -> tuple[int, ...] | None:
     """Into how many slices each dimension of a step's input is sharded that this process feeds for all devices.
 
-    The settings are those of the global context, or of the last `AutoParallel` that was told a `dataset_strategy`.
+    The settings are those of the global context, or of the last `AutoParallel` with a `dataset_strategy`.
 
     Args:
         number: of the input.

@@ -164,7 +164,7 @@ def _runs(old: Sequence[Axes], new: Sequence[Axes], partial: Axes, masked: Axes)
 
 
 class _Side:
-    """One placement, asked which axes belong together."""
+    """One placement, and which of its axes belong together."""
 
     def __init__(self, dims: Sequence[Axes], partial: Axes) -> None:
         self.after = {first: second for axes in dims for first, second in zip(axes, axes[1:], strict=False)}

@@ -1,4 +1,4 @@
-"""Fusion of collectives: which parameters share a buffer, as `comm_fusion` and `all_reduce_fusion_config` ask for.
+"""Fusion of collectives: which parameters share a buffer, as `comm_fusion` and `all_reduce_fusion_config` set it.
 
 There are three kinds of collectives of parameters: gradients that are all-reduced, gradients that are reduce-scattered
 and weights that are gathered (the last two with optimizer parallelism). Each kind has its own rule. A rule counts over
@@ -72,7 +72,7 @@ def _ids(members: Sequence[tuple[str, int, int]], kind: str, config: parallel_co
     # A `comm_fusion` of 0 means alone, so these parameters are not counted by any rule.
     fused = [member for member in members if member[1]]
     numbers = _numbers([size for _, _, size in fused], kind, config)
-    # Neither the context nor a parameter asks for anything: the compiler combines as it likes.
+    # Neither the context nor a parameter sets anything: the compiler combines as it likes.
     if numbers is None and config.comm_fusion.openstate and all(own == 1 for _, own, _ in members):
         return {}
     ids = {name: 0 for name, _, _ in members}

@@ -259,7 +259,7 @@ class LinkCosts:
 
 
 DEFAULT_COSTS = LinkCosts()
-"""What decides between ways where a plan is carried out, whatever its search has been told of the hardware."""
+"""What decides between ways where a plan is carried out, whatever its search knows of the hardware."""
 _DEFAULT_COSTS_WITHOUT = replace(DEFAULT_COSTS, has_reduce_scatter=False)
 
 

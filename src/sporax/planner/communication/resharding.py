@@ -17,7 +17,7 @@ from sporax.planner.communication.moves import DEFAULT_COSTS, LinkCosts, Redistr
 from sporax.planner.communication.shortest_path import find_moves
 
 
-# Searches ask for the same few thousand redistributions again and again, and each one takes a search of its own.
+# Searches need the same few thousand redistributions again and again, and each one takes a search of its own.
 @lru_cache(maxsize=65536)
 def redistribute(
     shape: Shape,

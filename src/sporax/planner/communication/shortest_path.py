@@ -205,7 +205,7 @@ class _Steps:
         return self.sharded_dims if unit in self.goal_dims else []
 
     def _fits(self, state: State, unit: int, dim: int) -> bool:
-        # The dimension must divide evenly, as `Placement.fits` asks.
+        # The dimension must divide evenly, as `Placement.fits` requires.
         return self.shape[dim] % (self._num_slices(state.dims[dim]) * self.sizes[unit]) == 0
 
     def _num_slices(self, units: tuple[int, ...]) -> int:

@@ -27,7 +27,7 @@ class Transfer:
     Attributes:
         tensor: its number.
         redistribution: the way.
-        operator: position of the operator that asks for it; -1 for a result of the step.
+        operator: position of the operator that needs it; -1 for a result of the step.
         resharding: the planned resharding that it carries out; None for a plain move.
     """
 
@@ -128,7 +128,7 @@ class _Scheduler:
         sources = self.available[tensor]
         if required in sources:
             return before
-        # Every placement that exists is a possible source; that of least cost may be one that an earlier reader asked for.
+        # Every placement that exists is a possible source; that of least cost may be one that an earlier reader needed.
         redistribution = min(
             (self._redistribution(tensor, source, required) for source in sources), key=lambda entry: entry.seconds
         )

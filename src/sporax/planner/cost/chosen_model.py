@@ -1,4 +1,4 @@
-"""Which cost model and memory limit the settings ask for, and which link of the hardware each mesh axis uses."""
+"""Which cost model and memory limit the settings name, and which link of the hardware each mesh axis uses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _farthest(profile: HardwareProfile, mesh: DeviceMatrix, axis: int) -> Link:
 
 
 def cost_model(settings: PlanSettings, mesh: DeviceMatrix, profile: HardwareProfile, merging: bool = True) -> CostModel:
-    """The cost of operators and links: seconds on the devices, or MindSpore's published model where the settings ask for it.
+    """The cost of operators and links: seconds on the devices, or MindSpore's published model where the settings request it.
 
     Args:
         merging: whether the compiler may merge collectives: nothing was set about fusion.
@@ -65,7 +65,7 @@ def cost_model(settings: PlanSettings, mesh: DeviceMatrix, profile: HardwareProf
 
 def device_memory(settings: PlanSettings, profile: HardwareProfile) -> int:
     """Bytes of one device: what the user set, or the profile's; the published cost model has its own default."""
-    # A value that equals the default may still be the user's; only the record of changes tells.
+    # A value that equals the default may still be the user's; only the record of changes shows it.
     is_default = "device_memory_capacity" not in settings.cost.changed
     there = profile.memory_bytes if is_default and not settings.symbolic else int(settings.cost.device_memory_capacity)
     # `max_device_memory` is a limit of the process, so the smaller one holds.

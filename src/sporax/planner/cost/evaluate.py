@@ -83,7 +83,7 @@ class PlanCost:
 
     Attributes:
         operator_seconds: per operator of the step with its loops written out, as often as it runs.
-        transfer_seconds: per operator, of the transfers that it asks for; those of the step's results are last.
+        transfer_seconds: per operator, of the transfers that it needs; those of the step's results are last.
         collectives: per kind of collective how many there are and how many bytes one device brings along.
         parts: seconds by kind of work; of moves by what they hide behind (`overlaps`, "" for operators) and by collective.
     """

@@ -25,7 +25,7 @@ from sporax.planner.rules.language import FactorKind
 
 
 class CostModel(Protocol):
-    """What a search asks for."""
+    """What a search reads."""
 
     @property
     def links(self) -> LinkCosts:

@@ -147,7 +147,7 @@ class MemoryProfile:
     """Memory over time of one device that runs a plan; arguments as for `memory_of`.
 
     Plans of a search that are too large are known by their live bytes, and most others are compared by their peak alone: all is
-    worked out when it is asked for.
+    worked out when it is first read.
     """
 
     def __init__(self, graph: OperatorGraph, plan: Plan, backend: Backend, with_host: bool = False) -> None:

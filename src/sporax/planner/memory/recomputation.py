@@ -170,7 +170,7 @@ def _try_mixtures(savings: Sequence[Mapping[Level, Saving]], fits: Callable[[Lev
     low, high = 0.0, most
     target = min(max(missing, 0.0), most) or most / 2
     for _ in range(_MIXTURES):
-        # The knapsack cannot tell smaller differences apart.
+        # The knapsack cannot represent smaller differences.
         if high - low <= most / _STEPS:
             return
         if fits(knapsack(savings, target)):

@@ -3,7 +3,7 @@
 The body of an island (`jax.shard_map`) is in its place: compilers see both together.
 
 A tensor exists once per placement that it is resharded to. In steps of the facade the settings decide which transfers
-are fused, and the compiler is told to leave them so; in other programs the compiler combines reductions (`merging`).
+are fused, and the compiler is set to leave them so; in other programs the compiler combines reductions (`merging`).
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def simulate(schedule: PipelineSchedule, costs: PipelineCosts) -> Outcome:
         SporaxValueError: its tasks wait for each other in a circle.
     """
     clock = _Clock(schedule, costs)
-    with_transfers(schedule, clock.finish)  # asks for the end of every task
+    with_transfers(schedule, clock.finish)  # reads the end of every task
     seconds = max(clock.end.values(), default=0.0) - min(clock.start.values(), default=0.0)
     stages = tuple(_stage_outcome(schedule, costs, clock, stage, seconds) for stage in range(schedule.num_stages))
     return Outcome(schedule, clock.start, clock.end, clock.links, stages, seconds)

@@ -1,4 +1,4 @@
-"""What a plan by propagation asks of its parallel mode.
+"""What a plan by propagation needs of its parallel mode.
 
 Problem: propagation is the same in all modes; the meaning of marks, and how parameters and gradients are stored, is not.
 

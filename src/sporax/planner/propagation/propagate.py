@@ -3,7 +3,7 @@
 Problem: users give strategies for some operators; every other operator needs a sharding as well.
 
 Method: operators are visited in order. A known placement decides how the next operator is sharded (`rules.propagate`).
-An undecided tensor (a weight, a constant, a random number) waits until a reader asks for a placement; that placement
+An undecided tensor (a weight, a constant, a random number) waits until a reader needs a placement; that placement
 is then passed back through the operators that produced it. So a weight gets the sharding of its first reader, its
 optimizer state that of its gradient, and a dropout mask that of the activations.
 
@@ -120,7 +120,7 @@ class _Propagation:
         for number in range(len(self.graph.operators)):
             self._visit(number)
             self._drain()
-        # After all operators: only now is it certain that no operator asks for these tensors.
+        # After all operators: only now is it certain that no operator needs these tensors.
         self._replicate_undecided()
         inputs = tuple(
             # Arguments are passed in their storage sharding; the gather for use is a resharding inside the step.
@@ -299,7 +299,7 @@ class _Propagation:
         """Operands as they are, or complete where their parts cannot or should not be carried on."""
         operands = list(current)
         rule = rule_for(operator.operation)
-        # Completing one operand may free others, so the question is asked again until nothing changes.
+        # Completing one operand may free others, so this is repeated until nothing changes.
         while any(item is not None and item.partial for item in operands):
             where, _ = placements(rule, propagate(rule, self.mesh, operands, result_placements))
             stuck = [
@@ -673,15 +673,15 @@ class _Propagation:
 
     def _outputs(self, inputs: Sequence[Placement]) -> tuple[Placement, ...]:
         aliased = {output: inputs[argument] for output, argument in self.graph.aliases}
-        asked = dict(enumerate(self.outputs))
+        requested = dict(enumerate(self.outputs))
         outputs = []
         for position, tensor in enumerate(self.graph.outputs):
             here = SCALAR if tensor == LITERAL else self.placement_of[tensor]
             # Only stacked results of a loop may stay partial; all others leave complete.
             if self.stacked is None or position < self.stacked:
                 here = here.complete()
-            # An updated variable must end where it is stored, whatever else was asked.
-            outputs.append(aliased.get(position) or asked.get(position) or here)
+            # An updated variable must end where it is stored, whatever else was requested.
+            outputs.append(aliased.get(position) or requested.get(position) or here)
         return tuple(outputs)
 
 

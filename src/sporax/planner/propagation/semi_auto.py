@@ -6,7 +6,7 @@ Method: one rule per question.
 
 * An operator with a strategy gets its operands as the strategy says and returns complete results: partial sums over a
   sharded contraction are all-reduced at its exit, or reduce-scattered where `out_strategy` or
-  ``forward_reduce_scatter`` asks for it.
+  ``forward_reduce_scatter`` requests it.
 * An operator without a strategy is batch-parallel (`pins.strategies.batch_parallel`); operators that only reshape
   follow their operand.
 * The gradient of a parameter is reduced once, when it is complete, over the ranks that hold the same slice.
@@ -206,7 +206,7 @@ class SemiAuto(Policy):
             # The first result only: strategies speak of an operator's main result.
             placement = result_placement(mark, self.shapes.get(mark.number, ()), spec, self.mesh) or placement
         if strategy is not None and number < len(strategy):
-            return self._asked_result(mark, strategy, number, spec, placement)
+            return self._requested_result(mark, strategy, number, spec, placement)
         if mark.get("enable_nd_tp", False) and placement.partial and spec.shape:
             # The axes of the partial sum are free in the result, so it can be scattered along them: where the activation came.
             dims, at = list(placement.dims), -2 if _rows_arrive_sharded(mark) else -1
@@ -232,19 +232,19 @@ class SemiAuto(Policy):
     def _scatters(mark: OperatorMark, placement: Placement) -> bool:
         """Whether parts are reduce-scattered: where the user says so, and for lookups in a sharded table with whole indices."""
         lookup = mark.dims.table is not None and mark.in_strategy is not None and bool(placement.dims)
-        asked = mark.get("forward_reduce_scatter", False) or (lookup and not placement.dims[0])
-        return bool(asked and placement.partial)
+        requested = mark.get("forward_reduce_scatter", False) or (lookup and not placement.dims[0])
+        return bool(requested and placement.partial)
 
-    def _asked_result(
+    def _requested_result(
         self, mark: OperatorMark, strategy: Shardings, number: int, spec: TensorSpec, placement: Placement
     ) -> Placement:
         where = mark.where
         sharding = strategy[number]
         if mark.operator == "Transpose" and isinstance(sharding, Layout):
             # As in MindSpore, the layout of a transposed tensor may be said, with as many slices of each dimension.
-            asked = layout_placement(where, number, sharding, spec.shape, self.mesh)
-            if asked.parts(self.mesh) == placement.complete().parts(self.mesh):
-                return asked
+            requested = layout_placement(where, number, sharding, spec.shape, self.mesh)
+            if requested.parts(self.mesh) == placement.complete().parts(self.mesh):
+                return requested
             raise SporaxRuntimeError(
                 f"For '{where}', 'out_strategy' must be the input's in the new order, {placement.complete().on(self.mesh)}, "
                 f"but got {strategy_text(strategy)}."
@@ -274,7 +274,7 @@ class SemiAuto(Policy):
         return [complete_one, Placement(tuple(dims))]
 
 
-def asks_for_results(mark: OperatorMark) -> bool:
+def requests_results(mark: OperatorMark) -> bool:
     """Whether the user says where an operator's results are, or that they are scattered."""
     flags = ("forward_reduce_scatter", "enable_nd_tp", "self_define_shard")
     return mark.out_strategy is not None or any(mark.get(flag, False) for flag in flags)
@@ -327,7 +327,7 @@ class AutoPolicy(SemiAuto):
         self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements
     ) -> Sequence[Resharding | None]:
         """As the user's strategy says, or as it comes; results as they come, unless the user gave a strategy for them."""
-        if self.keeps(mark) and (mark.side is Side.IN or asks_for_results(mark)):
+        if self.keeps(mark) and (mark.side is Side.IN or requests_results(mark)):
             return super(AutoPolicy, self).at_operator(mark, specs, current)
         return [None] * len(specs)
 

@@ -55,7 +55,7 @@ def unsharded(rule: Rule) -> Assignment:
 
 def placements(rule: Rule, assignment: Assignment) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
     """Where the operands must be, and where the results then are."""
-    # One rule serves all layers, and each assignment is asked for many times.
+    # One rule serves all layers, and each assignment is needed many times.
     cached = rule.placed.get(assignment)
     if cached is None:
         cached = rule.placed[assignment] = (

@@ -4,7 +4,7 @@ Problem: a kernel is foreign code, but users of attention, and of Pallas at larg
 
 Method: the attention of cuDNN is known by its name: batch and heads are mapped, and its arithmetic is that of its products, of
 which a causal mask leaves half. A kernel of Pallas says in its grid what it reads and writes: an axis of the grid whose blocks go
-with one dimension of every result, and which the kernel itself does not ask for, can be sharded. Its arithmetic is what its
+with one dimension of every result, and which the kernel itself does not read, can be sharded. Its arithmetic is what its
 author has estimated; kernels of attention in JAX are known by their names. Memory traffic is that of operands and results.
 
 Reference: T. Dao et al., "FlashAttention: fast and memory-efficient exact attention with IO-awareness", NeurIPS 2022.
@@ -119,7 +119,7 @@ def pallas_flops(operation: Operation) -> float:
     tensors = [spec.shape for spec in operation.operands if spec.num_dims > 2 and spec.is_inexact]
     known = next((flops for pattern, flops in _PALLAS if pattern.search(name)), None)
     if known is not None and len(tensors) > 1:
-        # Kernels for sparse masks are made for causal ones, and others tell by blocks that they leave out.
+        # Kernels for sparse masks are made for causal ones, and others show by blocks that they leave out.
         share = 0.5 if "splash" in name or _leaves_blocks_out(operation) else 1.0
         return share * known * math.prod(tensors[0]) * tensors[1][-2]
     estimate = operation.params.get("cost_estimate")
@@ -172,7 +172,7 @@ def _shared_axes(operation: Operation) -> Mapping[int, None]:
     semantics = list(getattr(compiler, "dimension_semantics", None) or ())
     talks = getattr(compiler, "has_side_effects", False) or getattr(compiler, "collective_id", None) is not None
     inner = [axis for axis in range(len(grid.grid)) if axis not in grid.vmapped_dims]
-    asked = {inner[number] for number in _asked(params["jaxpr"]) if number < len(inner)}
+    queried = {inner[number] for number in _queried(params["jaxpr"]) if number < len(inner)}
     parallel = {axis for axis, word in zip(inner, semantics, strict=False) if str(word).lower().endswith("parallel")}
     independent = {*grid.vmapped_dims, *parallel} if semantics or grid.scratch_avals else {*range(len(grid.grid))}
     specs, blocks = (*operation.operands, *operation.results), _blocks(operation)
@@ -185,7 +185,7 @@ def _shared_axes(operation: Operation) -> Mapping[int, None]:
         return alone and spec.shape[dim] % grid.grid[axis] == 0 and _is_full(grid, number, dim, spec)
 
     def shareable(axis: int) -> bool:
-        if axis not in independent or axis in asked or not isinstance(grid.grid[axis], int) or grid.grid[axis] < 2:
+        if axis not in independent or axis in queried or not isinstance(grid.grid[axis], int) or grid.grid[axis] < 2:
             return False
         return all(fits(axis, number, *pair) for number, pair in enumerate(zip(specs, blocks, strict=True)))
 
@@ -204,8 +204,8 @@ def _is_full(grid: Any, number: int, dim: int, spec: TensorSpec) -> bool:
     return size is not None and axis is not None and size * grid.grid[axis] == spec.shape[dim]
 
 
-def _asked(jaxpr: Any) -> Iterator[int]:
-    """Axes of the grid whose number, or number of blocks, a kernel asks for."""
+def _queried(jaxpr: Any) -> Iterator[int]:
+    """Axes of the grid whose number, or number of blocks, a kernel reads."""
     for eqn in jaxpr.eqns:
         if str(eqn.primitive) in ("program_id", "num_programs"):
             yield eqn.params["axis"]
@@ -213,7 +213,7 @@ def _asked(jaxpr: Any) -> Iterator[int]:
             for inner in value if isinstance(value, tuple | list) else (value,):
                 body = getattr(inner, "jaxpr", inner)
                 if hasattr(body, "eqns"):
-                    yield from _asked(body)
+                    yield from _queried(body)
 
 
 def _on_slices(shared: Mapping[int, None]) -> Adapt:

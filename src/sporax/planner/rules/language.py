@@ -147,7 +147,7 @@ Adapt = Callable[[Operation, tuple[Shape, ...], tuple[Shape, ...]], Mapping[str,
 
 
 _DERIVED = ("parts_of_operands", "parts_of_results", "joined", "mixable")
-"""Fields that `__post_init__` computes: asking again for each assignment would dominate a search."""
+"""Fields that `__post_init__` computes: computing them again for each assignment would dominate a search."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ HARMLESS = frozenset(
 
 
 class _Noted(Mapping[str, Any]):
-    """Parameters, and the names of those that were asked for."""
+    """Parameters, and the names of those that were read."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         self.params = params
@@ -121,7 +121,7 @@ class Entry:
 
 
 _UNKNOWN = Entry(
-    "unknown", Behaviour.OPAQUE, None, "it is unknown to the planner; sporax.planner.rules.register tells it"
+    "unknown", Behaviour.OPAQUE, None, "it is unknown to the planner; sporax.planner.rules.register adds it"
 )
 
 
@@ -211,7 +211,7 @@ _OTHER_RULES: dict[str, Entry] = {
 }
 
 FOREIGN = "foreign code, opaque without a registered rule"
-"""Why kernels are not sharded that no one has told the planner of."""
+"""Why kernels are not sharded that no one has registered with the planner."""
 
 _WITHOUT_RULES: dict[str, Entry] = {
     **_others("13 kernels", Behaviour.OPAQUE, FOREIGN, "scaled_matmul scaled_matmul_wrapper scaled_dot cudnn_fusion"),
@@ -327,7 +327,7 @@ def register(
     linear: Iterable[Sequence[int]] = (),
     flops_per_point: float = 1.0,
 ) -> None:
-    """Tell the planner how a primitive or custom call of yours can be sharded. Replaces an earlier rule of that name.
+    """Register how a primitive or custom call of yours can be sharded. Replaces an earlier rule of that name.
 
     Args:
         name: the primitive's name; for foreign code ``"ffi_call:<target>"`` or ``"pallas_call:<name>"``.

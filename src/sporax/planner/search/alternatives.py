@@ -6,7 +6,7 @@ shard one of the heaviest operators differently.
 Method: Lawler's partition. The best plan splits the remaining search space into disjoint subspaces: plans that shard
 the heaviest operator differently, plans that agree on it and shard the next one differently, and so on. The least of
 the best plans of all subspaces is the next result, and its subspace is split again. All subspaces share one reduced
-problem. A TRW-S bound per subspace tells which ones can contain the next plan, so only these are solved.
+problem. A TRW-S bound per subspace says which ones can contain the next plan, so only these are solved.
 
 `trade_offs` computes points of the Pareto front of time and memory.
 
@@ -117,7 +117,7 @@ def alternatives(
 
 def question_budget(task: SearchTask) -> Budget:
     """The time of a question, from now on."""
-    return task.asked or Budget.of(QUESTION_SECONDS)
+    return task.requested or Budget.of(QUESTION_SECONDS)
 
 
 class _Subspaces:
@@ -377,7 +377,7 @@ class _ParetoFront:
 
     def down(self) -> None:
         """Look for less and less memory, and for the time that the least of it costs."""
-        # Each attempt asks for 70 % of the last peak, so their number grows with the logarithm of the memory.
+        # Each attempt aims at 70 % of the last peak, so their number grows with the logarithm of the memory.
         while self._try(int(self.plans[-1].peak_bytes * _LESS)):
             pass
         self._smaller(lambda: reduce_memory(self.problem, self.plans[-1]))

@@ -119,7 +119,7 @@ class _Reparametrization:
 
 
 def _average_messages(costs: Sequence[Floats], repeats: Repeats) -> _Reparametrization:
-    """The mean of what the blocks of a ring tell each other. What is shared counts there by as much as there are blocks."""
+    """The mean of what the blocks of a ring send each other. What is shared counts there by as much as there are blocks."""
     # A block from the middle: the first and the last may have other surroundings.
     sample = repeats.blocks[len(repeats.blocks) // 2]
     # So many blocks that no block of the ring is tied to another one on both sides.

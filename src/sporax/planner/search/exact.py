@@ -2,7 +2,7 @@
 
 Problem: min_x c(x) over all plans x, and with a memory limit over those that fit.
 
-Method: both ask without the limit first: most plans of least time fit, and the limit takes longer. `dynamic` removes decisions
+Method: both search without the limit first: most plans of least time fit, and the limit takes longer. `dynamic` removes decisions
 with few neighbours and candidates that cannot be optimal (`planner.solver.graph.reductions`) and eliminates the rest with larger
 tables (`bucket_elimination`); where a table would be too large, messages give a bound and a choice, and where these differ an
 integer program decides (`planner.solver.portfolio.quick_choice`). `ilp` gives the problem to the cost-graph solver.

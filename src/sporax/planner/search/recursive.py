@@ -217,7 +217,7 @@ def _run(builder: ProblemBuilder, order: Order) -> _OrderResult:
         )
         chosen = _choose(problem, to_come)
         bases, seconds = problem.bases(chosen), problem.seconds(chosen)
-        # What all rounds looked at: the statistic that tells the searches' effort apart.
+        # What all rounds looked at: the statistic that compares the searches' effort.
         candidates += sum(map(len, problem.costs))
     return _OrderResult(bases, seconds, candidates)
 

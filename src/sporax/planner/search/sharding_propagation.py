@@ -180,7 +180,7 @@ class CoordinateDescent:
     def __init__(self, problem: Problem) -> None:
         self.costs = problem.costs
         self.links: list[list[tuple[int, Floats, Floats]]] = [[] for _ in problem.costs]
-        # With the minima over the neighbour, which spreading asks for again and again.
+        # With the minima over the neighbour, which spreading reads again and again.
         for first, second, table in problem.edges:
             self.links[first].append((second, table, table.min(axis=1)))
             self.links[second].append((first, table.T, table.min(axis=0)))

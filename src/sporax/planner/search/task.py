@@ -1,6 +1,6 @@
 """What all searches have in common: the question, loops and branches, the clock, and the answer.
 
-Problem: a search is asked for a graph on a mesh, under a cost model, with options and a time; loops and branches have graphs of
+Problem: a search gets a graph on a mesh, under a cost model, with options and a time; loops and branches have graphs of
 their own. Method: a search is a function of a `SearchTask`, whose graph has its loops inlined (`planner.loops.inline`): an
 operator in a loop counts as often as the loop runs, and a carried value is one decision at both ends of a round. So a search
 needs no special case for loops. `searches` makes the function that users call, and folds the plans back.
@@ -54,14 +54,14 @@ class SearchMethod(Protocol[P, Result]):
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """What a search is asked for.
+    """What a search gets.
 
     Attributes:
         step: the graph with its loops inlined, and the way back.
         mesh: the devices.
         model: the cost of operators and links.
         options: what the search may do.
-        asked: its time, where the caller has said one.
+        requested: its time, where the caller has set one.
         clock: since the beginning.
     """
 
@@ -69,7 +69,7 @@ class SearchTask:
     mesh: DeviceMatrix
     model: CostModel
     options: SearchOptions
-    asked: Budget | None
+    requested: Budget | None
     clock: Budget = field(default_factory=Budget.unlimited)
 
     @property
@@ -80,7 +80,7 @@ class SearchTask:
     @property
     def budget(self) -> Budget:
         """Its time; without end where the caller has said none."""
-        return self.asked or UNLIMITED
+        return self.requested or UNLIMITED
 
     def unfolded(self, plan: Plan | None) -> Plan | None:
         """A plan of the step with its loops as a plan of the graph."""

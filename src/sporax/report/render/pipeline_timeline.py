@@ -57,7 +57,7 @@ def svg(timelines: Sequence[tuple[str, Times]], width: int = 900) -> str:
 
 
 def _box(task: Task, x: float, y: float, width: float) -> str:
-    # Chunks after the first are paler, so that rounds of an interleaved schedule can be told apart.
+    # Chunks after the first are paler, so that rounds of an interleaved schedule can be distinguished.
     opacity = 1.0 if task.chunk == 0 else 0.6
     # About 6 pixels per letter at this font size; a narrower box stays empty.
     label = task.text if width > 6 * len(task.text) else ""

@@ -23,7 +23,7 @@ def diff(graph: OperatorGraph, first: Plan, second: Plan, every: bool = False) -
     Args:
         graph: the graph of both.
         first, second: the plans.
-        every: also tell of operators that follow others.
+        every: also report operators that follow others.
 
     Raises:
         SporaxValueError: the plans are of different meshes.

@@ -42,7 +42,7 @@ def explain(
         path: where the operators are: ``"layers.3.attn.q"`` or whole names out of it; or an operator's position,
             ``"#17"``; or a variable that they read; or an operator of the facade or a primitive, ``"MatMul"``,
             ``"dot_general"``; or a row of a summary, ``"layers.0-59.q MatMul"``.
-        most: alternatives to tell of.
+        most: alternatives to report.
         memory_bytes: of one device; what does not fit says so.
 
     Raises:
@@ -207,7 +207,7 @@ class _Explainer:
 
     @cached_property
     def _memory(self) -> Mapping[int, int]:
-        """For how many operators have run the bytes in use; what is not told is as before."""
+        """For how many operators have run the bytes in use; what is not listed is as before."""
         reported = {
             count: sum(uses.values())
             for count, uses in MemoryProfile(self.graph, self.plan, backend_of(self.model.platform)).history

@@ -26,7 +26,7 @@ def equal_rows(rows: Sequence[Sequence[str]]) -> list[tuple[list[int], str]]:
     """The rows that `folded` makes one of, by their places, with the name of that one."""
     groups: dict[Hashable, list[int]] = {}
     for place, (name, *cells) in enumerate(rows):
-        # What is between the numbers and every other cell must be equal; only then is it asked which number may differ.
+        # What is between the numbers and every other cell must be equal; only then is it checked which number may differ.
         groups.setdefault((*_NUMBER.split(name), *cells), []).append(place)
     result = []
     for positions in groups.values():

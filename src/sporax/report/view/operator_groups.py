@@ -233,7 +233,7 @@ class _UnmarkedGroupCollector(_GroupCollector):
             path = operator.path
             if isinstance(place, int):
                 # A layer of a functional network has no path of its own; its variable names it better than a number, and
-                # tells the products of one path apart.
+                # distinguishes the products of one path.
                 path = joined(path, next(filter(None, map(self.names.get, read)), ""))
                 path = f"{PREFIX}{self.gradients[place]}" if place in self.gradients else path
             group = self._group(key, path, product_name(operator), phase)

@@ -1,6 +1,6 @@
 """Names of operators and tensors of a step, and the operators that a name in a question refers to.
 
-Problem: people ask about "layers.3.query" or "MatMul"; a plan knows numbers.
+Problem: people query "layers.3.query" or "MatMul"; a plan knows numbers.
 
 Method: five ways to read a name are tried, from the most precise one to the loosest; the first that names an operator wins.
 
@@ -56,24 +56,24 @@ class OperatorNames:
             SporaxValueError: it stands for none.
         """
         # A row of a summary may end in "(12 ×)", the number of equal operators that it stands for.
-        asked = re.sub(r"\s*\(\d+\s×\)$", "", name.strip())
-        where, _, what = asked.rpartition(" ")
+        queried = re.sub(r"\s*\(\d+\s×\)$", "", name.strip())
+        where, _, what = queried.rpartition(" ")
         ways: Sequence[Callable[[], list[int]]] = (
-            lambda: [number for number in self._searchable if asked == f"#{number}"],
-            lambda: self._at_path(asked),
+            lambda: [number for number in self._searchable if queried == f"#{number}"],
+            lambda: self._at_path(queried),
             # Inputs of plain functions are called "args[0]" by JAX and "[0]" here, and what is in them "[0]['up']".
-            lambda: self._reading(asked.removeprefix("args")),
-            lambda: self._computing(asked) if asked.startswith(PREFIX) else [],
-            lambda: self._of_kind(asked, self._searchable),
+            lambda: self._reading(queried.removeprefix("args")),
+            lambda: self._computing(queried) if queried.startswith(PREFIX) else [],
+            lambda: self._of_kind(queried, self._searchable),
             lambda: self._of_kind(what, self._at_path(where)) if where else [],
         )
         numbers = next(filter(None, (way() for way in ways)), None)
         if numbers is None:
-            near = self._near(asked)
+            near = self._near(queried)
             such = f"one of the program's, such as {near}, or " if near else ""
             raise SporaxValueError(
                 f"For 'explain', 'path' must be {such}'#' with a number below {len(self.graph.operators)}, but got '{name}'."
-                f"{did_you_mean(asked, near)}"
+                f"{did_you_mean(queried, near)}"
             )
         # People mean the product and not the conversions around it.
         heavy = tuple(number for number in numbers if not is_light(self.graph.operators[number]))
@@ -97,10 +97,10 @@ class OperatorNames:
         path = self.graph.operators[number].path
         return [path, *(joined(path, variable) for variable in self._reads.get(number, ()) if path)]
 
-    def _reading(self, asked: str) -> list[int]:
+    def _reading(self, queried: str) -> list[int]:
         """Operators with a choice of their own that read a variable, or one of a structure; where there are none, all others."""
-        inside = f"{asked}[" if asked else "["
-        names = {name for name in self.variables.values() if name == asked or name.startswith(inside)}
+        inside = f"{queried}[" if queried else "["
+        names = {name for name in self.variables.values() if name == queried or name.startswith(inside)}
         heavy = [number for number, read in self._reads.items() if not names.isdisjoint(read)]
         return heavy or [number for number in self._searchable if not names.isdisjoint(self._read_by(number))]
 
@@ -131,8 +131,8 @@ class OperatorNames:
         part_of = f" ({facade})" if facade and facade != operator.path.rpartition(".")[2] else ""
         return f"#{number} {operator.constraint or operator.name}{part_of}{where}, {phase}{times}"
 
-    def operand(self, tensor: int, asked: int) -> str:
-        """What an operator reads, by the variable that it is, or by who made it; seen from operator `asked`."""
+    def operand(self, tensor: int, queried: int) -> str:
+        """What an operator reads, by the variable that it is, or by who made it; seen from operator `queried`."""
         variable = self.variables.get(tensor, "")
         if variable:
             return variable
@@ -140,23 +140,23 @@ class OperatorNames:
         while number >= 0 and (sources := self.graph.operators[number].sources):
             tensor = sources[tensor]
             number = self.makers.get(tensor, -1)
-        return self._seen_from(asked, number) if number >= 0 else "a constant"
+        return self._seen_from(queried, number) if number >= 0 else "a constant"
 
-    def reader(self, tensor: int, asked: int) -> str:
-        """Who reads a tensor first, marks aside; seen from operator `asked`."""
+    def reader(self, tensor: int, queried: int) -> str:
+        """Who reads a tensor first, marks aside; seen from operator `queried`."""
         # The list grows while it is walked: marks hand the tensor on under other numbers.
         waiting = [tensor]
         for other_tensor in waiting:
             for number in self.readers.get(other_tensor, ()):
                 operator = self.graph.operators[number]
                 if not is_identity(operator):
-                    return self._seen_from(asked, number)
+                    return self._seen_from(queried, number)
                 waiting += [operator.results[operator.operands.index(other_tensor)]]
         return "the results of the step"
 
-    def _seen_from(self, asked: int, number: int) -> str:
+    def _seen_from(self, queried: int, number: int) -> str:
         """An operator by what its path has beyond the requested one, or by its number where both are at one place."""
-        operator, mine = self.graph.operators[number], self.graph.operators[asked].path.split(".")
+        operator, mine = self.graph.operators[number], self.graph.operators[queried].path.split(".")
         words = operator.path.split(".")
         shared = next((n for n, pair in enumerate(zip(words, mine, strict=False)) if pair[0] != pair[1]), len(mine))
         # A number alone says nothing, so the word before it stays.
@@ -166,7 +166,7 @@ class OperatorNames:
 
     @cached_property
     def _searchable(self) -> tuple[int, ...]:
-        """Operators that can be asked about."""
+        """Operators that can be queried."""
         edges = frozenset((MARK, *RULES))
         operators = enumerate(self.graph.operators)
         return tuple(number for number, operator in operators if operator.name not in edges or operator.constraint)

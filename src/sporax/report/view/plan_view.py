@@ -14,7 +14,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What one asks first of a plan. A figure that nothing is known of is None, a name "".
+    """What one reads first of a plan. A figure that nothing is known of is None, a name "".
 
     Attributes:
         script: the program that was planned.
@@ -114,7 +114,7 @@ class OperatorRow:
         collectives: what is communicated for it.
         flops: floating-point operations of one device.
         flops_share: their share of the step's.
-        seconds: predicted time with the transfers that it asks for, in the unit of the headline; 0 where no cost model is known.
+        seconds: predicted time with the transfers that it needs, in the unit of the headline; 0 where no cost model is known.
         moved_bytes: what a rank brings into collectives on tensors without an arrow: those inside of it, and the step's inputs
             and results.
         times: how many operators the row stands for, where equal layers are one; the figures are those of one.
@@ -252,7 +252,7 @@ class PlanView:
     Attributes:
         num_devices: how many there are.
         axes: name and size of each axis as shown, outermost first.
-        headline: what one asks first.
+        headline: what one reads first.
         operators: in the order in which they run.
         arrows: the tensors between them.
         tensors: inputs of the step.

@@ -1,6 +1,6 @@
 """Where the time of recorded steps went: totals per Cell path and kind of work, from the operators that devices ran.
 
-Problem: a recording has thousands of operators with the names of a compiler. A user asks which part of the network takes the
+Problem: a recording has thousands of operators with the names of a compiler. A user wants the part of the network that takes the
 time, how much of it is communication, and how long devices wait. Method: each operator that ran is an `OperatorRun` with the path
 of the Cell that it was compiled from. Their times are added by path and kind, over all devices and steps. What a device does at
 one moment is counted once (`busy_seconds`): the rest of the step it waits. An operator that only contains others (a loop) has no

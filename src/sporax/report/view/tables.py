@@ -184,7 +184,7 @@ def tensors_section(view: PlanView, roles: Collection[str] = ("parameter", "data
 
 
 def headline_section(head: Headline) -> Section:
-    """What one asks first of a plan; nothing where no cost model is known."""
+    """What one reads first of a plan; nothing where no cost model is known."""
     if head.seconds is None:
         return Section("", ("", ""), ())
     is_time, exposed = head.unit == "s", head.seconds - head.hidden

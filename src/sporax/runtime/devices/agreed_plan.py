@@ -3,13 +3,13 @@
 Problem 1: a search that runs out of time may end anywhere, so processes that search by themselves may end with different plans.
 Method (`agreed_plan`): rank 0 sends its whole result, or its error, as bytes through broadcasts: the only channel that all ranks
 surely have. The library below would take ranks for stuck that wait inside of one broadcast for as long as a search may last. So
-rank 0 searches in a thread, and tells the others every second that it is still busy. Broadcasts are those of the job's ranks; in
+rank 0 searches in a thread, and notifies others every second that it is still busy. Broadcasts are those of the job's ranks; in
 a job of plain JAX, which has joined none, they are JAX's own over all devices.
 
-Problem 2: a search takes seconds, and a second run of a script asks for the plan of the first.
+Problem 2: a search takes seconds, and a second run of a script needs the plan of the first.
 Method (`stored_or_made`): a file for each request, next to the compiled programs, named by the key of all that the plan depends
 on (`planner.request_text`), versions included. It has the plan as text behind a line with the key and a checksum, and appears in
-one step. A plan that a compiler was asked about depends on the version of JAX, too. A file that is damaged, or not ours, is
+one step. A plan that was checked with a compiler depends on the version of JAX, too. A file that is damaged, or not ours, is
 ignored, and one line says so.
 """
 
@@ -134,7 +134,7 @@ def _remove_oldest(folder: Path) -> None:
 
 
 _BEAT_SECONDS = 1.0
-"""After how long the others hear that rank 0 is still searching: libraries of collectives wait for half a minute and more."""
+"""When to notify the others that rank 0 is still searching: libraries of collectives wait for half a minute and more."""
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def agreed_plan(request: PlanRequest, measure: Measure | None = None) -> PlanResult:
-    """The plan of a step, the same in all processes. All of them must ask.
+    """The plan of a step, the same in all processes. All of them must call this.
 
     Args:
         measure: compiles a plan for `make_plan`, in a job of one process: compiling a program of several may need all of them.
@@ -180,14 +180,14 @@ def _read(request: PlanRequest, text: bytes) -> PlanResult:
 
 
 def answer_of(found: Future[PlanResult]) -> bytes:
-    """What the others are told of a finished search."""
+    """What the others receive of a finished search."""
     error = found.exception()
     answer = _Answer(found.result().to_json()) if error is None else _Answer("", type(error).__name__, str(error))
     return msgspec.json.encode(answer)
 
 
 def _sent(found: Future[PlanResult]) -> bytes:
-    """Tell the others the answer once it is there, and until then that there is none."""
+    """Send the others the answer once it is there, and until then that there is none."""
     while not wait([found], _BEAT_SECONDS).done:
         _broadcast(np.zeros(1, np.int64))
     text = answer_of(found)

@@ -36,7 +36,7 @@ from sporax.runtime.ranks.collective_order import reusing
 
 
 def devices_here() -> Devices:
-    """The devices that all processes have together, as the planner is told of them."""
+    """The devices that all processes have together, as the planner gets them."""
     return Devices(jax.device_count(), jax.default_backend(), jax.process_count())
 
 

@@ -91,7 +91,7 @@ class PipelinedStep:
         return processes.storage_of(self.pipeline, position)
 
     def summary(self) -> PipelineSummary:
-        """The table per stage, simulated; with other schedules where ``SPORAX_PLAN_SCHEDULE`` asks for it."""
+        """The table per stage, simulated; with other schedules where ``SPORAX_PLAN_SCHEDULE`` requests it."""
         compare = os.environ.get(SCHEDULE, "")
         notes = notes_of_hosts(self.pipeline, self.arguments)
         summary = summarize_pipeline(self.pipeline, self.model, self._profile, compare, self.pipeline.reason, notes)

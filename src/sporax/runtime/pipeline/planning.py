@@ -169,7 +169,7 @@ def _request(
     micro: MicroStep,
     profile: HardwareProfile,
 ) -> PlanRequest:
-    """What is asked for a chunk. What arrives from a stage before keeps its sharding; what will arrive from a later one is
+    """The request for a chunk. What arrives from a stage before keeps its sharding; what will arrive from a later one is
     decided by its readers."""
     # Inside of a stage the step is an ordinary one over the devices of the stage.
     inner = of_one_stage(settings)

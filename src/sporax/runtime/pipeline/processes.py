@@ -92,7 +92,7 @@ def placed_rows(rows: Any, shape: tuple[int, ...], sharding: NamedSharding, conf
 
 
 class ProcessBroadcast:
-    """Tells all processes what some of them have made.
+    """Sends all processes what some of them have made.
 
     Args:
         makers: for every key the sharding of the array that has it, and its shape and dtype.
@@ -168,7 +168,7 @@ class ManyProcesses:
         # Small state lives everywhere; large arrays live with the stage that updates them.
         announced, remaining = _divided(variables, lambda position: is_broadcast(planned, position))
         self.elsewhere = {position: without_shards(spec, storage) for position, (storage, spec) in remaining.items()}
-        # A loss is needed by every process's callbacks; large results stay where they are unless the user asks.
+        # A loss is needed by every process's callbacks; large results stay where they are unless the user requests them.
         announced_results, remaining = _divided(
             results, lambda position: not results[position][1].shape or config.pipeline_result_broadcast
         )

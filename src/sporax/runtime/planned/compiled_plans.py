@@ -2,7 +2,7 @@
 
 Problem: a predicted peak is a few percent off, and a limit that the user sets must hold for the program that runs.
 
-Method: the planner asks for plans near the limit alone. Such a plan is lowered and compiled as the step will be, and XLA's memory
+Method: only plans near the limit are compiled. Such a plan is lowered and compiled as the step will be, and XLA's memory
 analysis is read. The last compiled program is stored, so that the step that runs is not compiled a second time.
 """
 
@@ -63,7 +63,7 @@ def device_bytes(executable: Any) -> int | None:
 def can_compile_for_limit(request: PlanRequest) -> bool:
     """Whether a plan can be compiled here for the devices it is for, and the user has set a limit that it must keep."""
     settings = request.settings
-    has_limit = settings.asked_bytes or settings.max_device_bytes or "device_memory_capacity" in settings.cost.changed
+    has_limit = settings.limit_bytes or settings.max_device_bytes or "device_memory_capacity" in settings.cost.changed
     return bool(has_limit) and devices_are_local(request)
 
 

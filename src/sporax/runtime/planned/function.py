@@ -195,15 +195,15 @@ def _planned(
     """As `plan`, without announcing it to listeners."""
     # The environment first: `sporax plan` and `sporax run` set it for scripts that they do not change.
     hardware, mode, memory = user_mesh.under_environment(os.environ, hardware, mode, memory)
-    devices = user_mesh.asked_devices(os.environ, devices, saved, (args, [*fixed.values()], out_shardings))
+    devices = user_mesh.requested_devices(os.environ, devices, saved, (args, [*fixed.values()], out_shardings))
     For("plan").refuse_type(not callable(fn), "'fn' must be a function", fn, show=reprlib.repr)
     For("plan").refuse_type(not isinstance(mode, str), "'mode' must be a text", mode, show=reprlib.repr)
     matrix, axes = user_mesh.device_matrix(devices), user_mesh.named_axes(devices)
     hardware = profile_name(hardware) if isinstance(hardware, str) else hardware
     profile = _profile(hardware, overlap)
-    asked = None if memory in (None, OF_HARDWARE) else parse_bytes(memory, "For 'plan', 'memory'")
+    requested = None if memory in (None, OF_HARDWARE) else parse_bytes(memory, "For 'plan', 'memory'")
     if saved is not None:
-        _check_left_out(devices=devices, fixed=fixed or None, memory=asked and memory)
+        _check_left_out(devices=devices, fixed=fixed or None, memory=requested and memory)
     # A function without marks has nothing that settings of training scripts could decide.
     parallel = ParallelConfig(
         parallel_mode=ParallelMode.AUTO_PARALLEL,
@@ -234,9 +234,9 @@ def _planned(
         )
         placements = user_mesh.with_types(placements, types, inputs, step.graph, mesh)
         placements = wanted.fix_arguments(step.graph, placements)
-        limit = profile.memory_bytes if memory == OF_HARDWARE else asked
+        limit = profile.memory_bytes if memory == OF_HARDWARE else requested
         request = PlanRequest(step.graph, mesh, settings, profile, placements, memory_bytes=limit)
-        compiles = asked and devices_are_local(request)
+        compiles = requested and devices_are_local(request)
         state = replace(state, request=request, compile=partial(_compiled, state, args) if compiles else None)
     with report_internal_errors("planning", "plan"):
         planned = run_passes(FUNCTION_PASSES, state).planned
@@ -275,7 +275,7 @@ def lower_function(state: FunctionState) -> FunctionState:
 
 
 FUNCTION_PASSES = (step_passes.plan, lower_function)
-"""From the graph of a function, and what is asked of the planner, to the planned function."""
+"""From the graph of a function, and the request to the planner, to the planned function."""
 
 
 def _compiled(state: FunctionState, args: tuple[Any, ...], result: PlanResult) -> Compiled:

@@ -31,7 +31,7 @@ from sporax.runtime.planned.nnx_objects import NnxObjects
 from sporax.runtime.planned.resized import OfOneShape, as_planned, check_structure, of_any_shape, typed
 from sporax.runtime.planned.traced_function import donated_positions
 from sporax.runtime.planned.user_mesh import NamedAxes, NamedMesh, is_typed, on_typed_arrays
-from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_asked, verified
+from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_requested, verified
 from sporax.runtime.session import SESSION, StepRecorder
 
 
@@ -170,7 +170,7 @@ class PlannedFunction(Answers):
             jitted = _recorded(jitted, SESSION.recording)
         if _calls_host(self.step) and self.axes is not None:
             jitted = _placed(jitted, jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs)))
-        if is_asked():
+        if is_requested():
             jitted = VerifiedFirst(jitted, self._verified)
         called = (
             jitted if not self.objects else lambda *args: self.objects.updated(args, jitted(*self.objects.states(args)))

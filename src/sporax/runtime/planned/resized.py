@@ -95,11 +95,11 @@ class OfOneShape:
     _looked_at: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        # Of what is carried one array and the numbers tell: later calls have what this one returns.
+        # Of what is carried one array and the numbers are the key: later calls have what this one returns.
         carried = [place for place, entry in enumerate(self.inputs) if entry.role is not Role.DATA]
-        tell = {*carried[:1], *(place for place in carried if not self.graph.tensors[self.inputs[place].tensor].shape)}
+        keys = {*carried[:1], *(place for place in carried if not self.graph.tensors[self.inputs[place].tensor].shape)}
         self._looked_at = tuple(
-            place for place, entry in enumerate(self.inputs) if entry.role is Role.DATA or place in tell
+            place for place, entry in enumerate(self.inputs) if entry.role is Role.DATA or place in keys
         )
 
     def __call__(self, *args: Any, **keywords: object) -> Any:

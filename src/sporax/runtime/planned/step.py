@@ -31,7 +31,7 @@ from sporax.planner.memory.peak import memory_of
 from sporax.report.questions import Answers
 from sporax.report.view.headline import utilization
 from sporax.runtime.devices.global_view import Argument, devices_here, place_data, zero_results
-from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_asked, verified
+from sporax.runtime.planned.verification import Verification, VerifiedFirst, is_requested, verified
 from sporax.runtime.process import step_verification
 from sporax.runtime.process.defects import report_internal_errors
 from sporax.runtime.ranks import joint_arrays
@@ -121,7 +121,7 @@ class PlannedStep(Answers):
         if executable is None:
             with report_internal_errors("lowering", name, self.settings):
                 executable = step_verification.compiled(self.jitted, name, self.structs())
-        return VerifiedFirst(executable, self._verified) if is_asked() else executable
+        return VerifiedFirst(executable, self._verified) if is_requested() else executable
 
     def _verified(self, *arguments: jax.Array) -> Verification:
         """The first step on one device next to this one; results that update a variable have its name."""

@@ -83,7 +83,7 @@ class PlanState:
         settings: the user's.
         read: the program as a graph.
         mesh: the devices, with their axes in order.
-        request: what is asked of the planner, for a step of one stage.
+        request: what is requested from the planner, for a step of one stage.
         compile: compiles the program under a plan, where a limit of the user's is to hold for what is compiled.
         result: the plan, of a step of one stage.
         compiled: the program under the plan, where the memory limit needed it.
@@ -180,7 +180,7 @@ def sum_over_ranks(state: StepState) -> StepState:
 
 
 def rewrite(state: StepState) -> StepState:
-    """The program after the passes that its tags ask for: recomputation, repeated blocks, host memory."""
+    """The program after the passes that its tags request: recomputation, repeated blocks, host memory."""
     check_offload(state.tags)
     if not state.tags:
         return state
@@ -278,8 +278,8 @@ def gather_again(state: StepState) -> StepState:
 
 
 @_one_stage
-def ask(state: StepState) -> StepState:
-    """What is asked of the planner."""
+def make_request(state: StepState) -> StepState:
+    """What is requested from the planner."""
     request = _request(state)
     compiles = state.is_final and can_compile_for_limit(request)
     return replace(state, request=request, compile=partial(_compiled, state) if compiles else None)
@@ -314,7 +314,7 @@ def plan_stages(state: StepState) -> StepState:
 
 
 def _request(state: StepState) -> PlanRequest:
-    """What is asked for a step whose last inputs are its arguments.
+    """The request for a step whose last inputs are its arguments.
 
     Variables stay where they are in steps that do not compute gradients; otherwise their users decide.
     """
@@ -355,7 +355,7 @@ def _unsharded(arguments: Sequence[Argument]) -> frozenset[str]:
 @_one_stage
 def check_memory(state: StepState) -> StepState:
     """Strategies may go beyond the limit; a search keeps it by itself."""
-    limit, result = state.settings.asked_bytes, state.plan_result
+    limit, result = state.settings.limit_bytes, state.plan_result
     if not limit or result.search is not None:
         return state
     needed = memory_of(state.ingested.graph, result.plan, backend=_backend(state)).peak_bytes
@@ -376,7 +376,7 @@ def _backend(state: StepState) -> Backend:
 @_stages
 def check_memory_of_stages(state: StepState) -> StepState:
     """The largest stage must keep the limit."""
-    if state.settings.asked_bytes and isinstance(state.planned, PipelinedStep):
+    if state.settings.limit_bytes and isinstance(state.planned, PipelinedStep):
         peak = max(stage.peak_bytes for stage in state.planned.simulate().stages)
         _check_memory(math.ceil(peak), state.settings, "its largest stage")
     return state
@@ -384,9 +384,9 @@ def check_memory_of_stages(state: StepState) -> StepState:
 
 def _check_memory(needed: int, settings: PlanSettings, what: str) -> None:
     """Raise if what was planned needs more memory than the user allows."""
-    if needed > settings.asked_bytes:
+    if needed > settings.limit_bytes:
         raise PlanTooLargeError(
-            f"For 'memory', the step must fit into {limit_text(settings.asked_bytes)} per device, but {what} needs "
+            f"For 'memory', the step must fit into {limit_text(settings.limit_bytes)} per device, but {what} needs "
             f"{limit_text(needed)}. `--mode dynamic_programming` searches for a plan that fits; `recompute()` and "
             "'enable_parallel_optimizer' save memory.",
             needed,
@@ -418,7 +418,7 @@ def add_notes(state: StepState) -> StepState:
 
 
 def _notes_of_alltoall(state: StepState) -> Iterator[str]:
-    """What it costs that the settings forbid all-to-all, where a plan is all that is asked for."""
+    """What it costs that the settings forbid all-to-all, where a plan is all that is requested."""
     request = state.plan_result.request
     parallel = request.settings.parallel
     if not (SESSION.plan_only and state.is_final) or parallel.enable_alltoall:
@@ -491,13 +491,13 @@ def _without_values(arguments: Sequence[Argument]) -> tuple[Argument, ...]:
 
 @_one_stage
 def note_transfers(state: StepState) -> StepState:
-    """The plan says what is on the hosts and what is sent there; the program of the devices is asked."""
+    """The plan says what is on the hosts and what is sent there; the program of the devices is read."""
     planned = state.planned
     assert isinstance(planned, PlannedStep)
     if not planned.uses_hosts():
         return state
     away = [argument for argument in planned.arguments if argument.on_host]
-    # The traced program is asked, since passes may add or remove transfers.
+    # The traced program is read, since passes may add or remove transfers.
     sent = transfers(planned.jitted.trace(*planned.structs()).jaxpr)
     notes = host_notes([argument.name for argument in away], planned.host_bytes(), sent)
     plan = replace(planned.plan, notes=(*planned.plan.notes, *notes))
@@ -506,7 +506,7 @@ def note_transfers(state: StepState) -> StepState:
 
 @_one_stage
 def save_strategies(state: StepState) -> StepState:
-    """The files that the settings ask for."""
+    """The files that the settings name."""
     # A step that is planned for information only must not overwrite the script's files.
     if not SESSION.plans_all and isinstance(state.planned, PlannedStep):
         SESSION.announce_step(state.planned, state.plan_result.keeps)
@@ -521,9 +521,9 @@ def announce(planned: Planned, texts: Sequence[str], stacklevel: int = 2) -> Non
     SESSION.announce(planned)
 
 
-FIRST_PASSES: tuple[Pass, ...] = (read, arrange_axes, take_blocks, ask, plan)
+FIRST_PASSES: tuple[Pass, ...] = (read, arrange_axes, take_blocks, make_request, plan)
 """A plan for its facts alone, of which each equation must have one operator."""
-TRIAL_PASSES: tuple[Pass, ...] = (read, arrange_axes, check_tables, take_blocks, gather_again, ask, plan)
+TRIAL_PASSES: tuple[Pass, ...] = (read, arrange_axes, check_tables, take_blocks, gather_again, make_request, plan)
 """The plan of a rewritten program."""
 STEP_PASSES: tuple[Pass, ...] = (
     sum_over_ranks,

@@ -1,4 +1,4 @@
-"""Around a plan: the user's mesh, the names of its axes, and the settings that the call or the command line asks for.
+"""Around a plan: the user's mesh, the names of its axes, and the settings that the call or the command line has.
 
 Problem 1: users set a mesh for a whole program (`jax.set_mesh`, ``with mesh:``), and arrays on meshes with explicit axes have
 their sharding in their type, while a planned function runs on a mesh of its own, with axes of prime sizes. Method: a plan
@@ -9,8 +9,8 @@ Problem 2: a search may shard an array over a part of the user's axis, which no 
 Method (`NamedAxes`, `NamedMesh`): each named axis is a run of prime axes. The mesh that is given back keeps an axis whole where
 every sharding uses all of it or none, and has its prime parts, ``data.0``, ``data.1``, …, where one does not.
 
-`under_environment`, `asked_devices`: hardware, search, memory and devices, as the call, the mesh around it or the command line
-ask for them.
+`under_environment`, `requested_devices`: hardware, search, memory, devices, as the call, the mesh around it or the command line
+set them.
 """
 
 from __future__ import annotations
@@ -332,22 +332,22 @@ def under_environment(
     return environ.get(HARDWARE) or hardware, environ.get(MODE) or mode, environ.get(MEMORY) or memory
 
 
-def asked_devices(environ: Mapping[str, str], devices: Any, saved: str | None, args: Any) -> Any:
+def requested_devices(environ: Mapping[str, str], devices: Any, saved: str | None, args: Any) -> Any:
     """The devices of the call or else of the mesh around it, or the number that `sporax plan --devices` was given instead.
 
     Raises:
         SporaxValueError: the call brings a saved plan, which is for the devices it was made for.
     """
-    asked = environ.get(DEVICES)
-    if not asked:
+    wanted = environ.get(DEVICES)
+    if not wanted:
         return mesh_around(args) if devices is None and saved is None else devices
     if saved is not None:
         count = Plan.from_json(saved).mesh.num_devices
         For("plan").refuse(
-            count != int(asked), f"the saved plan is for {count} devices, but `sporax plan --devices` asks for {asked}"
+            count != int(wanted), f"the saved plan is for {count} devices, but `sporax plan --devices` has {wanted}"
         )
         return devices
-    return int(asked)
+    return int(wanted)
 
 
 def device_matrix(devices: Any) -> DeviceMatrix:

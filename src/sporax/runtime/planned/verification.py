@@ -1,6 +1,6 @@
 """One step on one device next to the planned one: `PlannedFunction.verify`, and ``sporax run --verify-plan``.
 
-Problem: results on many devices must be those of one, and where a rule or a compiler is wrong, nothing tells. Two runs never
+Problem: results on many devices must be those of one, and where a rule or a compiler is wrong, nothing shows it. Two runs never
 agree bit by bit, since sums are added in another order, and how far they are apart depends on the program.
 
 Method: both get equal arguments, and a third run, on one device, gets arguments that differ by one unit in the last place. A
@@ -91,13 +91,13 @@ class Verification:
         return "\n  ".join([f"{steps} equal to one device in {results}", *map(str, self.leaves)])
 
 
-def is_asked() -> bool:
+def is_requested() -> bool:
     """Whether the first run of every plan is verified: ``sporax run --verify-plan``."""
     return bool(read(os.environ, VERIFY_PLAN) == "1")
 
 
 class VerifiedFirst:
-    """A program of all devices whose first run is verified, and told of.
+    """A program of all devices whose first run is verified, and reported.
 
     Args:
         verify: verifies it under the arguments of the first call.

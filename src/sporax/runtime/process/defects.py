@@ -1,4 +1,4 @@
-"""Internal errors of planning and lowering, told in words that help whoever meets them.
+"""Internal errors of planning and lowering, reported in words that help whoever meets them.
 
 Problem: a `KeyError` from inside the planner says nothing to a user: not that the program is correct, not which operator was
 looked at, and not how to go on.

@@ -149,12 +149,12 @@ class DryRun:
 
 
 def say(text: str) -> None:
-    """Tell the user something."""
+    """Report something to the user."""
     print(f"sporax: {text}", file=sys.stderr, flush=True)
 
 
 say_once = cache(say)
-"""The same, and nothing where it was told before."""
+"""The same, and nothing where it was reported before."""
 
 
 def _megabytes(count: int | None) -> str:

@@ -1,6 +1,6 @@
 """Records some steps of a program: ``sporax run --profile DIR [--profile_steps 5:8]``.
 
-Problem: a user asks where a step's time goes. A profiler that runs from the first line to the last records imports, compilation
+Problem: where a step's time goes. A profiler that runs from the first line to the last records imports, compilation
 and thousands of equal steps. Method: this process counts steps, and JAX's profiler runs during the chosen ones only. A step
 ends when a compiled program has updated a trainable variable, or when a planned function of plain JAX returns; it begins where
 the one before ended, so that reading data counts. Before the first and after the last recorded step the process waits for its
@@ -30,7 +30,7 @@ _TRACE = "sporax.runtime.process.recorded_operators"
 
 
 def begin(environ: Mapping[str, str]) -> None:
-    """Record steps of this process where the environment asks for it.
+    """Record steps of this process where the environment requests it.
 
     Raises:
         SporaxValueError: the steps are no range.
@@ -42,7 +42,7 @@ def begin(environ: Mapping[str, str]) -> None:
 
 
 def end() -> None:
-    """Write what was recorded, if that has not happened, and tell of it."""
+    """Write what was recorded, if that has not happened, and report it."""
     recording, SESSION.recording = SESSION.recording, None
     if recording is not None:
         recording.finish()
@@ -116,7 +116,7 @@ class StepRecording:
             self._open_step()
 
     def finish(self) -> None:
-        """Write what was recorded, and tell of it."""
+        """Write what was recorded, and report it."""
         if self.written:
             return
         self.written = True
@@ -124,7 +124,7 @@ class StepRecording:
         if self.started is None:
             print(
                 f"sporax run: --profile has recorded nothing: the program ended after {self.done} steps, and steps "
-                f"{self.first}:{self.last} were asked for (--profile_steps). A step ends when a compiled program has updated "
+                f"{self.first}:{self.last} were requested (--profile_steps). A step ends when a compiled program has updated "
                 "trainable Parameters, or when a function of sporax.plan returns.",
                 file=sys.stderr,
             )

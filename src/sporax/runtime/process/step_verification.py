@@ -2,7 +2,7 @@
 
 Problem: a compiled program must give the same results from the same inputs, and a defect in a library below (of collectives,
 of buffers that are reused too early) breaks this at random, without an error: training goes on with wrong numbers. Method: when
-the user asks for it, every compiled program of a step is wrapped. At every N-th step its inputs are copied, it runs twice, and
+the user requests it, every compiled program of a step is wrapped. At every N-th step its inputs are copied, it runs twice, and
 all results are compared. Where they differ on any process, all of them replay the program with a checksum of every value
 (`sporax.lowering.passes.checksums`) and each names the first operator whose value changed. When it is off, programs are not
 wrapped and nothing is spent.
@@ -67,14 +67,14 @@ class Steps:
 
 
 def compiled(jitted: Any, name: str, arguments: Sequence[Any], steps: Steps | None = None) -> Any:
-    """A jitted program, compiled for these arguments; verified where the user asks for it.
+    """A jitted program, compiled for these arguments; verified where the user requests it.
 
     Args:
         arguments: arrays, or their shapes, dtypes and shardings.
         steps: counts the steps that the program is part of; None: each call is a step.
     """
     traced = jitted.trace(*arguments)
-    # What is told of a compilation that takes long: "compiling 'step': 193 operators, 12 s".
+    # What is reported of a compilation that takes long: "compiling 'step': 193 operators, 12 s".
     with activity(f"{num_operators(traced.jaxpr)} operators"):
         executable = traced.lower().compile()
     SESSION.executables.add(executable)

@@ -116,7 +116,7 @@ class Program:
     Args:
         function: takes and returns pytrees whose leaves are arrays or static values; may read and write variables.
         name: how the program is called in the compiled module and in messages.
-        settings: gives the settings of the global view when the program should be sharded by a plan, else None; asked at each
+        settings: gives the settings of the global view when the program should be sharded by a plan, else None; read at each
             compilation.
 
     Raises:
@@ -229,7 +229,7 @@ class Program:
         Raises:
             SporaxNotImplementedError: it has several pipeline stages.
         """
-        from sporax.runtime.planned import memory_report  # brings the planner along: only who asks waits
+        from sporax.runtime.planned import memory_report  # brings the planner along: only its user waits
 
         variant, arrays = self._select(args, kwargs)
         if variant.planned is not None:
@@ -273,7 +273,7 @@ class Program:
                 return variant
         if candidates and candidates[-1].effects:
             owner, name, _ = candidates[-1].effects[0]
-            _tell_of_assignment(type(owner).__name__, name)
+            _warn_of_assignment(type(owner).__name__, name)
             del candidates[:-_MOST_ASSIGNING]
         variant = self._new_variant(signature, arrays, candidates)
         candidates.append(variant)
@@ -303,7 +303,7 @@ _MOST_ASSIGNING = 8
 
 
 @cache
-def _tell_of_assignment(kind: str, name: str) -> None:
+def _warn_of_assignment(kind: str, name: str) -> None:
     warnings.warn(
         f"For '{kind}', 'construct' assigns the attribute '{name}', which compiled programs have as a constant: for every new "
         "value the step is traced and compiled again. A Parameter changes without that.",

@@ -168,7 +168,7 @@ class Variant:
     checks: bool = False
     jitted: Any = None
     executable: Any = None
-    asked: PlanSettings | None = None
+    requested: PlanSettings | None = None
     requests: Mapping[Any, Any] = field(default_factory=dict)
     effects: tuple[tuple[object, str, object], ...] = ()
     planned: PlannedStep | PipelinedStep | None = None

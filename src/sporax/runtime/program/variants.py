@@ -1,6 +1,6 @@
 """Variants of a program: found by an abstract trace for the shapes of a call, and compiled or planned (`Variant`).
 
-A function of variables as a pure program of arrays, rewritten by the passes that its settings ask for, and compiled.
+A function of variables as a pure program of arrays, rewritten by the passes that its settings request, and compiled.
 
 The program is ``(updated variables, variables that are only read, inputs) -> (updated variables, outputs)``. What a frame
 (`sporax.runtime.state.frames`) collects while the function is traced becomes arguments and results.
@@ -194,9 +194,9 @@ def new_variant(
         settings: of the global view, if a plan should shard the program.
     """
     variant, trace = _discovered_anywhere(function, name, signature, arrays, settings)
-    # A part of the function (`shard`) asked for a plan, so everything is traced again in the global view.
-    if settings is None and variant.asked is not None:
-        settings = variant.asked
+    # A part of the function (`shard`) requested a plan, so everything is traced again in the global view.
+    if settings is None and variant.requested is not None:
+        settings = variant.requested
         variant, trace = discovered(function, name, signature, described(arrays, settings), planned=True)
     if settings is None:
         _prepare_variables(variant, arrays)
@@ -257,7 +257,7 @@ def discovered(
         peers=frame.communicates,
         tags=frame.tags,
         checks=frame.checks,
-        asked=frame.view if isinstance(frame.view, PlanSettings) else None,
+        requested=frame.view if isinstance(frame.view, PlanSettings) else None,
         requests=frame.requests,
         effects=frame.effects,
     )
@@ -273,7 +273,7 @@ def _discovered_anywhere(
 ) -> tuple[Variant, Discovery]:
     """As `discovered`, with whole arrays or, where it must be, with those of one of the ranks that this process acts for.
 
-    A network that holds the size of one rank's batch fails with whole arrays before it asks for gradients.
+    A network that holds the size of one rank's batch fails with whole arrays before it needs gradients.
     """
     own, weightless, failed = local_ranks.positions_of_own(arrays), False, None
     if not own:

@@ -16,7 +16,7 @@ which `ordered` carries out: it is differentiable, may thus run in a trace of it
 one back. Loop bodies and the like are ordered inside; against what is around them they are ordered by the data they take and
 give.
 
-Reuse of communication in what is compiled, as ``MS_COMM_COMPILER_OPT`` asks for it (`lowering.passes.reused_collectives`).
+Reuse of communication in what is compiled, as ``MS_COMM_COMPILER_OPT`` requests it (`lowering.passes.reused_collectives`).
 """
 
 from __future__ import annotations
@@ -146,12 +146,12 @@ def _converted(element: jax.Array, dtype: Any) -> jax.Array:
 
 
 def reusing(program: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A program of one device, inside of `shard_map`, whose equal collectives are calls, where the environment asks for it."""
+    """A program of one device, inside of `shard_map`, whose equal collectives are calls, where the environment requests it."""
     limit = reuse_limit(os.environ)
-    return passes.with_reuse(program, limit, partial(_tell, name, limit)) if limit else program
+    return passes.with_reuse(program, limit, partial(_report, name, limit)) if limit else program
 
 
-def _tell(name: str, limit: int, reuse: Reuse) -> None:
+def _report(name: str, limit: int, reuse: Reuse) -> None:
     # A program may be traced again, for its text or its memory.
     if jax.process_index() == 0:
         say_once(_words(name, limit, reuse))

@@ -146,7 +146,7 @@ class _Part(Generic[ResultT]):
         if self.method != "forward":
             if not self.collective.is_linear:
                 raise For(type(self.collective).__name__).state_error(
-                    "the order of a derivative must be 1, but that of a derivative is asked for"
+                    "the order of a derivative must be 1, but that of a derivative is requested"
                 )
             transpose = "push" if self.method == "backward" else "backward"
             return None, ordered(_Part(self.collective, transpose), arguments[0], values)
@@ -446,7 +446,7 @@ PLACED = "placed"
 
 
 def agree(variables: Iterable[frames.Variable]) -> None:
-    """Give the variables of such a program the values that worker 0 has. All workers must ask for the same ones."""
+    """Give the variables of such a program the values that worker 0 has. All workers must request the same ones."""
     group = groups.find(None)
     if group.size > 1:
         for variable in variables:

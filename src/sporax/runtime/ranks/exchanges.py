@@ -10,7 +10,7 @@ Reference: https://openxla.org/xla/operation_semantics (AllReduce, AllGather, Al
 
 Where data may be exchanged between ranks: contexts that forbid it, and checks of them.
 
-A module of its own, since what is differentiated asks for it also where no rank exchanges anything.
+A module of its own, since what is differentiated needs it also where no rank exchanges anything.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:
         return lax.complex(from_root(axis, array.real, root), from_root(axis, array.imag, root))
     # Bits are sent as unsigned integers: adding zeros to them changes nothing, also for NaN and -0.
     bits = array.astype(jnp.uint8) if array.dtype == jnp.bool_ else lax.bitcast_convert_type(array, _bits(array.dtype))
-    # One program of several ranks is told its position: `lax.axis_index`, which takes nothing, could be computed before it runs.
+    # One program of several ranks gets its position: `lax.axis_index`, which takes nothing, could be computed before it runs.
     if world.num_ranks_here() > 1:
         bits = jnp.where(swap(axis, jnp.arange(axis.count))[0] == root, bits, 0)
     elif axis.position != root:

@@ -29,7 +29,7 @@ def buckets(ids: Sequence[int], dtypes: Sequence[Any]) -> tuple[Bucket, ...]:
     """Positions that are sent together; the bucket that a backward pass completes first comes first."""
     members: dict[Any, list[int]] = {}
     for position, (number, dtype) in enumerate(zip(ids, dtypes, strict=True)):
-        # A buffer has one dtype; 0 asks for a collective of its own, so the position makes the key unique.
+        # A buffer has one dtype; 0 requests a collective of its own, so the position makes the key unique.
         key = (number, jnp.dtype(dtype)) if number else position
         members.setdefault(key, []).append(position)
     return tuple(sorted(map(tuple, members.values()), key=lambda bucket: -bucket[0]))

@@ -81,7 +81,7 @@ def find(name: str | None, what: str = "group") -> Group:
 
 
 def find_counted(name: str | None, what: str) -> Group:
-    """As `find`, for exchanges whose result a script may divide by the number of ranks that it has been told.
+    """As `find`, for exchanges whose result a script may divide by the number of ranks that it has read.
 
     Raises:
         SporaxTypeError, SporaxRuntimeError: as `find`; or the exchange is between less ranks than that.
@@ -123,7 +123,7 @@ class _Membership:
         return f"group '{self.name}'"
 
 
-# One object for each name, since guards are told apart by identity.
+# One object for each name, since guards are distinguished by identity.
 _guard = functools.cache(_Membership)
 
 
@@ -157,7 +157,7 @@ def _check_new(name: Any, ranks: Any) -> None:
     if not isinstance(ranks, list) or any(isinstance(rank, bool) or not isinstance(rank, int) for rank in ranks):
         raise SporaxTypeError(f"For 'create_group', 'rank_ids' must be a list of ints, but got {ranks!r}.")
     For("create_group").refuse(not ranks or len(set(ranks)) < len(ranks), "'rank_ids' must hold distinct ranks", ranks)
-    # Of one process as many as it has devices: so many the script has been told.
+    # Of one process as many as it has devices: so many the script has read.
     size = max(find(None).size, SESSION.reported_size or 1, SESSION.sharded_over())
     strangers = [rank for rank in ranks if not 0 <= rank < size]
     For("create_group").refuse_state(strangers, f"'rank_ids' must be in [0, {size}), the ranks of the job", strangers)

@@ -10,7 +10,7 @@ JAX starts programs without waiting for the end of those before, and on CPUs two
 the same time. Two joint ones must not: their messages would mix. So each takes a number from the one before (`zero`).
 
 Turning one form into the other moves no data but costs some microseconds, too much for every parameter at every step. So
-a *variable* (`runtime.state.frames`) is in one form at a time: slot ``raw`` or slot ``joint`` is set, never both, and asking
+a *variable* (`runtime.state.frames`) is in one form at a time: slot ``raw`` or slot ``joint`` is set, never both, and reading
 for the other one changes the form (`change_form`). A training loop
 whose step is a joint program thus converts nothing but its batch and its loss.
 """
@@ -124,7 +124,7 @@ def of_shards(array: jax.Array, sharding: NamedSharding) -> jax.Array:
 
 
 def replicated(array: jax.Array) -> jax.Array:
-    """An array that is sharded over several processes, whole on every device; all these processes must ask for it.
+    """An array that is sharded over several processes, whole on every device; all these processes must request it.
 
     Raises:
         SporaxRuntimeError: it is on devices of other processes alone.

@@ -144,12 +144,12 @@ def divided(name: str, arrays: Sequence[Any]) -> tuple[bool, ...]:
                 f"the {count} ranks that this process acts for, but input {number} has shape {tuple(array.shape)}. Keep it as "
                 f"an attribute of the network, or {_START} {count * jax.process_count()}`."
             )
-    _tell(count, rows)
+    _report(count, rows)
     return tuple(bool(array.ndim) and array.shape[0] == rows and not is_own(array) for array in arrays)
 
 
 @cache
-def _tell(count: int, rows: int) -> None:
+def _report(count: int, rows: int) -> None:
     """Say once what becomes of a batch: a script that reads a share by hand would see that it is smaller than it should be."""
     say(f"this process acts for {count} ranks, which share a batch of {rows} rows.")
 

@@ -151,7 +151,7 @@ class Changes:
         return str(self.equations[number].eqn.primitive.name)
 
     def _is_constraint(self, var: Var) -> bool:
-        """Whether the user has constrained it: such an array is the first to be asked."""
+        """Whether the user has constrained it: such an array is the first to be read."""
         return var in self.makers and constraint_of(self.equations[self.makers[var][0]].eqn) is not None
 
     def _of_value(self, number: int, var: Var, axes: Sequence[str]) -> Iterator[Change]:

@@ -33,7 +33,7 @@ _MOVEMENTS = frozenset(
 )
 """Opcodes that hand on all of an array."""
 _NEAR = 2
-"""Instructions between a collective and one that tells where it comes from."""
+"""Instructions between a collective and one that says where it comes from."""
 _SLICING = frozenset("dynamic_slice dynamic_update_slice gather scatter slice".split())
 """Primitives of JAX whose slices the user has written."""
 _BY_HAND = frozenset(

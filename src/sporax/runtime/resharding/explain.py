@@ -116,7 +116,7 @@ class Search:
         """For each collective the change that leaves the fewest bytes; None where none of those that were tried helps."""
         for found in self.base.found:
             # One without weight makes no difference.
-            if self._is_asked(found) and found.collective.sent_bytes > (1 - _LESS) * self.base.sent_bytes:
+            if self._is_requested(found) and found.collective.sent_bytes > (1 - _LESS) * self.base.sent_bytes:
                 self._try_around(found)
         helpful = [trial for trial in self.trials.values() if trial and trial[1].is_better(self.base)]
         ranked = sorted(helpful, key=lambda trial: (trial[1].sent_bytes, trial[0].replaces))
@@ -132,7 +132,7 @@ class Search:
                 return
             self._tried(change)
 
-    def _is_asked(self, found: Found) -> bool:
+    def _is_requested(self, found: Found) -> bool:
         """Whether anything can be changed around a collective: its equation is known, and not the user's own collective."""
         return found.number is not None and not found.collective.is_written
 
@@ -143,7 +143,7 @@ class Search:
 
     def _lowers(self, measured: Measured, found: Found) -> bool:
         """Whether a changed program sends less because of the same equation."""
-        return self._is_asked(found) and measured.bytes_of(found.number) < self.base.bytes_of(found.number)
+        return self._is_requested(found) and measured.bytes_of(found.number) < self.base.bytes_of(found.number)
 
     def _tried(self, change: Change) -> Measured | None:
         """The changed program; None where XLA or JAX refuses it, or no more may be compiled.
@@ -235,11 +235,11 @@ def explain_resharding(
     """
     if type(tries) is not int or tries < 0:
         raise For(WHERE).error("'tries' must be a number of programs, 0 or more", reprlib.repr(tries))
-    asked = None if mesh is None else concrete_mesh(mesh)
+    requested = None if mesh is None else concrete_mesh(mesh)
     profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
-    with reported(), activity("explaining collectives"), named_programs(), under_mesh(asked):
-        program = sharded_program(fn, args, {} if kwargs is None else kwargs, asked)
-        return _explained(program, program.mesh(asked or context_mesh()), profile, tries)
+    with reported(), activity("explaining collectives"), named_programs(), under_mesh(requested):
+        program = sharded_program(fn, args, {} if kwargs is None else kwargs, requested)
+        return _explained(program, program.mesh(requested or context_mesh()), profile, tries)
 
 
 def _explained(program: ShardedProgram, mesh: Mesh, profile: HardwareProfile, tries: int) -> ReshardingReport:

@@ -45,7 +45,7 @@ _CONSTRAINTS = {"sharding_constraint": "sharding", "reshard": "dst_sharding"}
 
 
 def constraint_of(eqn: JaxprEqn) -> NamedSharding | None:
-    """The sharding that a constraint or `jax.reshard` asks for; None of all other equations."""
+    """The sharding that a constraint or `jax.reshard` requests; None of all other equations."""
     return eqn.params.get(_CONSTRAINTS.get(eqn.primitive.name, ""))
 
 
@@ -108,8 +108,8 @@ class ShardedProgram:
         """The equations by number."""
         return dict(enumerate(_walk(self.jaxpr.jaxpr)))
 
-    def mesh(self, asked: Mesh | AbstractMesh | None) -> Mesh:
-        """The mesh that is asked for, or that of the first sharding.
+    def mesh(self, requested_mesh: Mesh | AbstractMesh | None) -> Mesh:
+        """The requested mesh, or that of the first sharding.
 
         Raises:
             SporaxValueError: there is none, or the two are not the same.
@@ -120,15 +120,15 @@ class ShardedProgram:
             for value in (*self.in_shardings, *self.out_shardings, *params)
         ]
         own = next((mesh for mesh in every if isinstance(mesh, Mesh | AbstractMesh) and not mesh.empty), None)
-        if own is None and asked is None:
+        if own is None and requested_mesh is None:
             raise SporaxValueError(
                 f"For '{WHERE}', '{self.name}' must have a mesh, but no argument, result or constraint of it has a sharding. Say "
                 "mesh={'data': 8}, and shardings by in_shardings of jax.jit, or by arguments: jax.ShapeDtypeStruct(shape, dtype, "
                 "sharding=jax.NamedSharding(mesh, P('data')))."
             )
-        if own is not None and asked is not None and own.shape != asked.shape:
-            raise _of_another_mesh(asked, f"{dict(own.shape)} in '{self.name}'")
-        return concrete_mesh(asked or own)
+        if own is not None and requested_mesh is not None and own.shape != requested_mesh.shape:
+            raise _of_another_mesh(requested_mesh, f"{dict(own.shape)} in '{self.name}'")
+        return concrete_mesh(requested_mesh or own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class _Numbered(JaxprRewriter):
         to = self.constraints[key]
         constrain: Any = jax.sharding.reshard if is_explicit(to) else jax.lax.with_sharding_constraint
         (eqn,) = jax.make_jaxpr(lambda x: constrain(x, to))(jax.ShapeDtypeStruct(aval.shape, aval.dtype)).eqns
-        result = Var(aval)  # of the type that it had, from which `typed_again` tells what has changed
+        result = Var(aval)  # of the type that it had, from which `typed_again` sees what has changed
         self.eqns.append(eqn.replace(invars=[atom], outvars=[result]))
         return result
 
@@ -251,8 +251,8 @@ def _traced(function: Callable[..., Any], structs: Sequence[Any]) -> tuple[Close
     return traced
 
 
-def _of_another_mesh(asked: Mesh | AbstractMesh, own: str) -> SporaxValueError:
-    return For(WHERE).error(f"'mesh' must be the mesh of the program's shardings, {own}", dict(asked.shape))
+def _of_another_mesh(requested_mesh: Mesh | AbstractMesh, own: str) -> SporaxValueError:
+    return For(WHERE).error(f"'mesh' must be the mesh of the program's shardings, {own}", dict(requested_mesh.shape))
 
 
 def _struct(leaf: Any, mesh: Mesh | None) -> jax.ShapeDtypeStruct:
@@ -280,7 +280,7 @@ def _names_of(fn: Callable[..., Any], paths: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _opened(program: ShardedProgram) -> ShardedProgram:
-    """The program that a jitted function is, with the shardings that `jax.jit` was told. Calls are written out."""
+    """The program that a jitted function is, with the shardings that `jax.jit` was given. Calls are written out."""
     jaxpr = program.jaxpr.jaxpr
     eqn = jaxpr.eqns[0] if len(jaxpr.eqns) == 1 else None
     if eqn is None or eqn.primitive.name not in ("jit", "pjit") or list(eqn.outvars) != list(jaxpr.outvars):

@@ -72,10 +72,10 @@ class Retrace(BaseException):
 
 
 class ValueNeededError(SporaxTypeError):
-    """Code asked for the values of a tensor, as a numpy array, that are not known while the step is being compiled."""
+    """Code requested the values of a tensor, as a numpy array, that are not known while the step is being compiled."""
 
-    reason = "it asks for the values of a tensor"
-    place = ""  # in the user's files; where it is empty, the traceback tells
+    reason = "it needs the values of a tensor"
+    place = ""  # in the user's files; where it is empty, the traceback shows it
 
 
 class ShapeNeededError(ValueNeededError):
@@ -108,7 +108,7 @@ class Frame:
         planned: that program is sharded by a plan (`sporax.runtime.devices.global_view`), which reads marks.
         communicates: the ranks that exchange data in what ran inside.
         tags: kinds of wishes about memory by which the program is rewritten (`sporax.lowering.passes.pass_tags`).
-        view: settings under which a part of what ran inside asks to be sharded by a plan.
+        view: settings under which a part of what ran inside is to be sharded by a plan.
         checks: what ran inside has conditions under which the program fails.
         trains: what ran inside computes gradients of variables.
         constants: traced arrays whose values can be computed now (`sporax.runtime.state.trace_constants`), by identity.
@@ -349,7 +349,7 @@ def note_training() -> None:
         frame.trains = True
 
 
-def ask_for_plan(settings: Hashable) -> None:
+def request_plan(settings: Hashable) -> None:
     """Say that the running trace should be sharded by a plan under these settings, whatever those of the process are."""
     if (frame := current_frame()) is not None:
         frame.view = settings

@@ -1,9 +1,9 @@
 """Values that are known while a step is being compiled.
 
-Problem: to MindSpore's compiler ``Tensor([1, 2]) + 1`` in a step is a constant, and code asks for its value: ``int(t)``,
+Problem: to MindSpore's compiler ``Tensor([1, 2]) + 1`` in a step is a constant, and code reads its value: ``int(t)``,
 ``if (t > 1).any():``, ``t.asnumpy()``. JAX traces every operator, so the result is a tracer like any other. Method: whatever
 makes a traced array out of nothing but constants notes in the frame how; the value is computed, outside of the trace, when
-code asks for it. A step in which no value is asked for computes none.
+code reads it. A step in which no value is read computes none.
 
 Errors that depend on values: raised after a compiled step has run.
 

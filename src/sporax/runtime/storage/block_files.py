@@ -201,7 +201,7 @@ class FiledArray:
 
         def read_block(offset: int, size: int) -> None:
             done = 0
-            # The system may return less than is asked, but nothing only at the end of the file.
+            # The system may return less than is requested, but nothing only at the end of the file.
             while done < size:
                 count = os.preadv(self._file, [memory[offset + done : offset + size]], offset + done)
                 For(self.name).refuse_state(not count, f"its file ends after {offset + done} bytes")
@@ -273,7 +273,7 @@ def files_of(tags: Collection[str]) -> BlockFiles | None:
 
 
 def bring_to_files(variables: Sequence[Any], tags: Collection[str], peak_bytes: Callable[[], int | None]) -> None:
-    """Send the variables of a step to files that its settings ask for.
+    """Send the variables of a step to files that its settings name.
 
     Args:
         variables, tags, peak_bytes: as for `host_memory.bring_to_host`.

@@ -94,16 +94,16 @@ def largest(sizes: Sequence[tuple[T, int]], above: int, needed: int) -> list[T]:
 
 
 def moved(
-    variables: Sequence[Any], values: Sequence[Any], move: Callable[[Sequence[Any]], list[Any]], asked: bool
+    variables: Sequence[Any], values: Sequence[Any], move: Callable[[Sequence[Any]], list[Any]], requested: bool
 ) -> list[Any]:
     """Values of variables, those of the host brought to the device, or new ones back to where they are between steps.
 
     Args:
         move: `to_device` or `to_host` of `lowering.marks`.
-        asked: False in steps that are sharded by a plan, which keeps all on devices.
+        requested: False in steps that are sharded by a plan, which keeps all on devices.
     """
     return [
-        move([value])[0] if asked and _on_host(variable) else value
+        move([value])[0] if requested and _on_host(variable) else value
         for variable, value in zip(variables, values, strict=True)
     ]
 

@@ -3,7 +3,7 @@
 Variables that are kept in blocks between steps: tables in uneven parts, and their moments (`sporax.ir.uneven`).
 
 Like the joint form (`sporax.runtime.ranks.joint_arrays`) this is a form a variable is in for a while: a step in the global view
-leaves it in slot ``parts``, and whoever asks for ``raw`` (printing, checkpoints, another program) gets the table in rows, as
+leaves it in slot ``parts``, and whoever reads ``raw`` (printing, checkpoints, another program) gets the table in rows, as
 its user knows it. A loop whose step works on blocks never changes the form.
 """
 

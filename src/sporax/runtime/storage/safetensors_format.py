@@ -34,7 +34,7 @@ from sporax.runtime.storage.entries import (
 _POLYNOMIAL = 0xEDB88320  # of CRC-32, lowest power in the highest bit
 # The polynomial 1 in the bit-reversed notation of CRC-32.
 _ONE = 1 << 31
-_IN_THREAD_BYTES = 1 << 18  # below this, a thread takes longer to be told than to compute
+_IN_THREAD_BYTES = 1 << 18  # below this, a thread takes longer to be started than to compute
 
 
 class CheckedWriter:

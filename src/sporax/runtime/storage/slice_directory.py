@@ -82,7 +82,7 @@ def write_marker(
                 "is still the latest."
             )
         time.sleep(_POLL_SECONDS)
-    # Sizes and checksums tell files of this save from those of an earlier one with the same names.
+    # Sizes and checksums distinguish files of this save from those of an earlier one with the same names.
     content = {
         **facts,
         "files": {path.name: path.stat().st_size for path in paths},
@@ -145,7 +145,7 @@ def open_directory(where: str, folder: Path, *, verify: bool = True, checks_part
         # A job that was restarted may have written this file again, without the marker.
         if name in marker.sums and file.metadata.get("crc_num", "") != marker.sums[name]:
             raise SporaxValueError(
-                f"For '{where}', '{file.path}' of rank {rank} must be of the save that '{MARKER}' tells of, with the CRC-32 "
+                f"For '{where}', '{file.path}' of rank {rank} must be of the save that '{MARKER}' describes, with the CRC-32 "
                 f"{marker.sums[name]}, but has {file.metadata.get('crc_num', '')!r}."
             )
         try:

@@ -259,7 +259,7 @@ class SliceSource:
         rest = f"; the files of ranks {absent} are missing" if absent else ""
         raise SporaxValueError(
             f"For '{self.where}', parameter '{name}' in '{self.title}' must have {volume(region)} values in the block that is "
-            f"asked for, but has {filled}{rest}."
+            f"requested, but has {filled}{rest}."
         )
 
     def check_values(self, name: str, region: Region | None = None) -> None:

@@ -188,7 +188,7 @@ def _together(task: str) -> Iterator[None]:
     error = None
     try:
         yield
-    except Exception as caught:  # the others must hear of it first
+    except Exception as caught:  # the others must be notified of it first
         error = caught
     failed = [rank for rank, (has_failed,) in enumerate(_of_all_processes(int(error is not None))) if has_failed]
     if error is not None:

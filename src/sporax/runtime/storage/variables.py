@@ -14,7 +14,7 @@ any form back to the array (`sporax.runtime.ranks.joint_arrays.change_form`).
 
 `Stacks`: a step whose blocks run in a loop takes and returns their Parameters, and the state of these, as stacks
 (`sporax.lowering.passes.repeat.stacked_arguments`). Between steps each variable has a `RowInStack` in slot ``row`` and no array
-of its own. Whoever asks for ``raw`` (printing, a checkpoint, another program) gets a copy of the row, and the variable is in
+of its own. Whoever reads ``raw`` (printing, a checkpoint, another program) gets a copy of the row, and the variable is in
 local form again, until a step with stacks takes it; what is assigned to a variable likewise is in local form. So a variable is in
 one form at a time, as in `sporax.runtime.ranks.joint_arrays`.
 """

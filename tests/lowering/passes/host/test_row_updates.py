@@ -167,7 +167,7 @@ def test_a_dense_gradient_is_added_to_a_sum_as_it_is():
 
 
 def test_what_the_host_finds_out_about_its_values_stays_there():
-    """Which rows have a gradient is asked of values of the host; ids alone are made ready on the device."""
+    """Which rows have a gradient is read from values of the host; ids alone are made ready on the device."""
 
     def program(table, gradient):
         with place_of_work(on_host=True):

@@ -51,7 +51,7 @@ def test_loops_without_tags_stay_as_they_are(looped):
     assert calls == () and stacked(after) == stacked(program)
 
 
-def test_facts_of_a_loop_are_asked_for_with_what_enters_it(looped):
+def test_facts_of_a_loop_are_requested_with_what_enters_it(looped):
     """The weight enters both loops as it is, the data row by row; what the facts keep is not computed again."""
     program, _ = looped(tagged=True)
     weight, rows = program.jaxpr.invars

@@ -1,4 +1,4 @@
-"""What plans tell of memory: per Cell what recomputation saves, and per variable what travels."""
+"""What plans say of memory: per Cell what recomputation saves, and per variable what travels."""
 
 import re
 

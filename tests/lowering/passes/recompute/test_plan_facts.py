@@ -1,4 +1,4 @@
-"""What recomputation asks of a first plan: collectives that are not repeated, and smaller slices."""
+"""What recomputation reads from a first plan: collectives that are not repeated, and smaller slices."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def refused(_):
     raise AssertionError("no plan is needed")
 
 
-def test_no_plan_is_made_where_no_tag_asks_for_it():
+def test_no_plan_is_made_where_no_tag_requests_it():
     closed = program()
     facts = plan_facts(closed, refused, ROLES)
     assert (facts.saved, facts.slices) == ((), {})

@@ -1,4 +1,4 @@
-"""What is computed again is chosen by planned outcomes: nothing where it fits, and no more than the limit asks for."""
+"""What is computed again is chosen by planned outcomes: nothing where it fits, and no more than the limit requires."""
 
 import jax
 import jax.numpy as jnp

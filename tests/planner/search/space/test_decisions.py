@@ -145,7 +145,7 @@ def test_what_several_products_and_others_read_is_relayed():
 
 
 def test_depth_adds_no_kinds_of_operators():
-    """So that what an operator can choose, and what is known of it by itself, is asked once."""
+    """So that what an operator can choose, and what is known of it by itself, is computed once."""
     few, many = (find_decisions(networks.mlp(layers, 32, 64).graph).kinds for layers in (4, 12))
 
     assert len(few.examples) == len(many.examples)

@@ -63,10 +63,10 @@ def test_layers_that_repeat_add_no_kinds():
     kinds = Kinds(graph, [False] * len(graph.operators))
     assert [example.name for example in kinds.examples] == ["dot_general", "tanh"]
     assert kinds.of == [0, 1] * 5
-    asked = []
-    answers = kinds.per_operator(lambda example: asked.append(example.name) or example.name)
+    queried = []
+    answers = kinds.per_operator(lambda example: queried.append(example.name) or example.name)
     assert answers == ["dot_general", "tanh"] * 5
-    assert asked == ["dot_general", "tanh"]
+    assert queried == ["dot_general", "tanh"]
 
 
 def test_shape_lateness_and_rounds_make_kinds():

@@ -36,21 +36,21 @@ def assert_alike(costs, edges, repeats):
         tables[pair] = tables.get(pair, 0) + table
     report = {}
 
-    def tell(first, second, table):
+    def add(first, second, table):
         pair, table = ((first, second), table) if first < second else ((second, first), table.T)
         report[pair] = report.get(pair, 0) + table
 
     for edge in repeats.others:
-        tell(*edge)
+        add(*edge)
     for number, block in enumerate(repeats.blocks):
         for (here, there, later), table in repeats.wires.items():
             if number + later < len(repeats.blocks):
-                tell(block[here], repeats.blocks[number + later][there], table)
+                add(block[here], repeats.blocks[number + later][there], table)
         for (here, decision), table in repeats.shared.items():
-            tell(block[here], decision, table)
+            add(block[here], decision, table)
     for number, wire, is_first, decision in repeats.ends:
         inside = repeats.blocks[number][wire[0 if is_first else 1]]
-        tell(*((inside, decision) if is_first else (decision, inside)), repeats.wires[wire])
+        add(*((inside, decision) if is_first else (decision, inside)), repeats.wires[wire])
     assert report.keys() == tables.keys()
     for pair, table in tables.items():
         np.testing.assert_allclose(report[pair], table)

@@ -84,7 +84,7 @@ def everywhere(spec):
 
 
 def num_searches(links, specs):
-    """Of how many pairs the least time is asked, and how many searches that takes."""
+    """Of how many pairs the least time is queried, and how many searches that takes."""
     places, costs = everywhere(SPEC), ReshardingCosts(CUBE, links)
     least_seconds.cache_clear()
     for spec in specs:
@@ -93,13 +93,13 @@ def num_searches(links, specs):
 
 
 def test_equal_axes_are_searched_once():
-    asked, searches = num_searches(LINKS, [SPEC])
+    requested, searches = num_searches(LINKS, [SPEC])
 
-    assert asked == 2116
+    assert requested == 2116
     assert searches <= 262
     # With one slower axis the others are still equal, and what differs is searched anew.
     assert searches < num_searches(UNEQUAL, [SPEC])[1] <= 570
-    # The same bytes in another shape ask nothing new.
+    # The same bytes in another shape need nothing new.
     assert num_searches(LINKS, [SPEC, TensorSpec((128, 64))])[1] == searches
 
 

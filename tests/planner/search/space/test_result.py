@@ -30,7 +30,7 @@ def test_other_units_are_named():
     assert "0.25 weighted bytes" in repr(dataclasses.replace(result(None, False), unit="weighted bytes"))
 
 
-def test_results_with_equal_plans_are_equal_whoever_asked():
+def test_results_with_equal_plans_are_equal_whatever_requested_them():
     parallel = ParallelConfig(parallel_mode="auto_parallel")
     request = PlanRequest(product(), mesh_of(2), PlanSettings(parallel), load_profile("cpu"))
     assert result(None, False) == dataclasses.replace(result(None, False), request=request)

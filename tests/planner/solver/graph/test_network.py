@@ -69,7 +69,7 @@ def test_a_restricted_copy_leaves_the_original_alone():
     assert network.memory[0].usages.tolist() == [[0, 4]]
 
 
-def test_dropped_rows_tell_which_nodes_need_less():
+def test_dropped_rows_say_which_nodes_need_less():
     graph = CostGraph.build([[1, 2]] * 2, [[0, 4]] * 2, [(0, 1), (2, 3)], [], 3)
     assert network_of(graph).keep_rows(np.array([1])) == [0]
 

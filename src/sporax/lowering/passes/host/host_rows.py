@@ -101,7 +101,7 @@ class _Marker:
         return sharded
 
     def _full(self, addition: Operator) -> Operator:
-        """A mark of ids and rows that asks for all of them on every device."""
+        """A mark of ids and rows that requests all of them on every device."""
         operands = addition.operands[1:]
         specs = [self.tensors[tensor] for tensor in operands]
         mark = OperatorMark(

@@ -1,8 +1,8 @@
-"""What recomputation asks of a plan: which collectives should not be repeated, what may be kept in smaller slices.
+"""What recomputation reads from a plan: which collectives should not be repeated, what may be kept in smaller slices.
 
 Both depend on how the step is sharded, so a first plan is made of the step without recomputation. Equations of a flat program and
 operators of its graph are in one order, so a tensor of the graph is a variable of the program. The loops over micro batches of a
-pipeline are asked for in the same way: one round of both, joined, is planned for the devices of one stage.
+pipeline are found in the same way: one round of both, joined, is planned for the devices of one stage.
 
 What a plan's notes say of memory: what recomputation saves and costs, and what devices and their hosts exchange.
 """
@@ -40,7 +40,7 @@ LoopPlanner = Callable[[ClosedJaxpr, Roles], tuple[OperatorGraph, Plan]]
 def plan_facts(
     program: ClosedJaxpr, plan_of: Planner, roles: Roles, plan_of_loop: LoopPlanner | None = None
 ) -> PlanFacts:
-    """What a first plan says; it is only made where a tag asks for it.
+    """What a first plan says; it is only made where a tag requests it.
 
     Args:
         program: flat, calls as `ingest.written_out` says.
@@ -54,7 +54,7 @@ def plan_facts(
     }
     of_loop = None if plan_of_loop is None else partial(_of_loop, program, roles, plan_of_loop)
     tags = [tag for eqn in program.jaxpr.eqns if (tag := innermost_tag(stack_of(eqn))) is not None]
-    # No tag asks how the step is sharded, so no plan has to be made.
+    # No tag depends on how the step is sharded, so no plan has to be made.
     if all(tag.keep or (tag.mp_comm_recompute and not tag.recompute_slice_activation) for tag in tags):
         return PlanFacts(weights=weights, of_loop=of_loop)
     plain = without_saved_marks(program)
@@ -128,7 +128,7 @@ def _received(program: ClosedJaxpr, graph: OperatorGraph, plan: Plan, variables:
 
 
 def _arrived(transfer: Transfer, graph: OperatorGraph) -> int:
-    """The tensor whose value is where a transfer brings it: what a mark that asks for it hands on, or the tensor itself."""
+    """The tensor whose value is where a transfer brings it: what a mark that requests it hands on, or the tensor itself."""
     if transfer.resharding is None and transfer.operator >= 0:
         reader = graph.operators[transfer.operator]
         if reader.name in IDENTITIES:

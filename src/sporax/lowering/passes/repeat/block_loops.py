@@ -310,7 +310,7 @@ def _in_step(makers: Sequence[tuple[int, int, int] | None]) -> bool:
 
 
 def literal_key(atom: Atom) -> Key:
-    """What tells atoms apart: literals are equal when their values are."""
+    """What distinguishes atoms: literals are equal when their values are."""
     return ("literal", str(atom.aval), np.asarray(atom.val).tobytes()) if isinstance(atom, Literal) else atom
 
 

@@ -126,7 +126,7 @@ class Optimizer(OptimizerHelpers, Layer):
     """Base of all optimizers.
 
     Before `move` sees it, a gradient has L2 weight decay added (unless `decoupled_decay`), its mean subtracted where the
-    group asks for it, and has been divided by the loss scale: MindSpore's order.
+    group requests it, and has been divided by the loss scale: MindSpore's order.
 
     Args:
         learning_rate: number, list or 1-D Tensor with one rate per step, or a LearningRateSchedule.
@@ -181,7 +181,7 @@ class Optimizer(OptimizerHelpers, Layer):
         self.parameters = ParameterTuple(_reordered(name, groups, ordered) if self.is_group else ordered)
         self.settings = tuple(settings[id(parameter)] for parameter in self.parameters)
         self.params = self.parameters
-        # Asked here, too, so that settings that do not fit are refused at this line.
+        # Read here, too, so that settings that do not fit are refused at this line.
         _ = self._owners
         self._describe_settings(weight_decay, self.is_group and any("order_params" in entry for entry in groups))
         # None: the kind of device that is there.
@@ -313,7 +313,7 @@ class Optimizer(OptimizerHelpers, Layer):
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         if frames.compiling():
-            context.tell_unused(self.parameters)
+            context.warn_unused(self.parameters)
         # Parameters may have been marked for servers after this optimizer was made.
         # Optimizers of other packages that derive from this class make their state themselves.
         if _helpers.is_outdated(getattr(self, "_served", None), self.parameters):

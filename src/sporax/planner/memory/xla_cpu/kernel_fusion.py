@@ -202,7 +202,7 @@ class _Fusion:
         return [self.maker[array] for array in (*instruction.reads, *instruction.after) if array in self.maker]
 
     def _follow(self, number: int) -> None:
-        """Note what follows an instruction, and forget what no earlier one asks for."""
+        """Note what follows an instruction, and forget what no earlier one needs."""
         self.followers.setdefault(number, 0)
         makers = self._makers(number)
         for maker in makers:

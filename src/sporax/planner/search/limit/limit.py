@@ -321,9 +321,9 @@ _ROOM = 2.0
 """Times of the unsharded step's memory over the devices from which a limit is not looked at: nearly always a plan keeps it."""
 _FAR = 12.0
 """Times of the limit that a plan of large multipliers needs where no search would find one that fits: they save four fifths.
-Asked of large problems alone, of which the smallest plan takes longer."""
+Computed for large problems alone, of which the smallest plan takes longer."""
 _FEW_OPERATORS = 10_000
-"""Operators of all plans together that may be measured then: how far the limit is off is what the error is to tell."""
+"""Operators of all plans together that may be measured then: how far the limit is off is what the error is to say."""
 
 
 def reject_infeasible_limit(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions) -> None:

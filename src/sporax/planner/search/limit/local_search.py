@@ -8,7 +8,7 @@ decisions whose tensors could save most get their smallest candidates, as long a
 the plan have tensor t at placement q there, with s_tq bytes, and let s_t(k) be its bytes where candidate k of decision i has it.
 The gain of a candidate,
 
-    g_i(k) = sum_tq (s_tq - s_t(k)) over all that decision i makes, or asks for, at q,
+    g_i(k) = sum_tq (s_tq - s_t(k)) over all that decision i makes, or reads, at q,
 
 is what it saves if the decisions near it follow. The search goes to the first neighbour, in the order of gains, with a smaller
 peak, or with as large a one at fewer operators: equal layers reach it one after another. Candidates without a gain come last,
@@ -216,7 +216,7 @@ def _by_gain(problem: Problem, plan: MeasuredPlan) -> _Neighbours:
 
 
 def _gains(problem: Problem, plan: MeasuredPlan) -> dict[int, Floats]:
-    """For decisions that make something that is there at the peak, or ask for it, the gain [candidates]."""
+    """For decisions that make something that is there at the peak, or read it, the gain [candidates]."""
     gains: dict[int, Floats] = {}
     origin, placements = problem.decisions.origin, _placements_by_tensor(problem)
     for (tensor, where), num_bytes in plan.profile.at_peak:
@@ -230,12 +230,12 @@ _ByTensor = dict[int, list[tuple[int, Sequence[Placement], Floats]]]
 
 
 def _placements_by_tensor(problem: Problem) -> _ByTensor:
-    """For every tensor the decisions that make it or ask for it, with its placement and its bytes per candidate; cached."""
+    """For every tensor the decisions that make it or read it, with its placement and its bytes per candidate; cached."""
 
     def make() -> _ByTensor:
         found: _ByTensor = {}
         for number, choices in enumerate(problem.choices):
-            # What a decision makes, and what it asks of others: the second part is the resharded copies.
+            # What a decision makes, and what it reads of others: the second part is the resharded copies.
             for tensor, where in (*choices.tensor_placements.items(), *choices.wants):
                 spec = problem.graph.tensors[tensor]
                 sizes = np.array([local_bytes(spec, placement, problem.mesh) for placement in where], np.float64)
@@ -246,7 +246,7 @@ def _placements_by_tensor(problem: Problem) -> _ByTensor:
 
 
 def _sizes(problem: Problem) -> list[Floats]:
-    """For every decision the bytes of all that it makes and asks for [candidates]."""
+    """For every decision the bytes of all that it makes and reads [candidates]."""
     sizes: list[Floats] = [np.zeros(choices.count) for choices in problem.choices]
     for entries in _placements_by_tensor(problem).values():
         for number, _, num_bytes in entries:
@@ -366,7 +366,7 @@ _Changes = tuple[tuple[int, int], ...]
 class _Regions:
     """Regions of neighbouring decisions, and how each is decided best while all others stay as they are.
 
-    That depends on a region and its neighbours alone, so the answers are remembered: most regions are asked for again when
+    That depends on a region and its neighbours alone, so the answers are remembered: most regions come again when
     nothing near them has changed.
     """
 

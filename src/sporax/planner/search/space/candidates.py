@@ -471,7 +471,7 @@ class Catalogue:
         """The sharding that makes what is requested."""
         key = (kind, required)
         if key not in self._pulled:
-            # Broadcasts and constants are recomputed on each device, so a partial sum is never asked of them.
+            # Broadcasts and constants are recomputed on each device, so a partial sum is never requested from them.
             complete = required.complete()
             self._pulled[key] = self._step(kind, propagate(self._rules[kind], self.mesh, (), [complete]))
         return self._pulled[key]

@@ -88,7 +88,7 @@ def _hashable(value: Any) -> Hashable:
 
 
 class Kinds:
-    """The operators of a graph by kind. Layers repeat, so what is known of an operator by itself is asked once per kind.
+    """The operators of a graph by kind. Layers repeat, so what is known of an operator by itself is computed once per kind.
 
     Marks are of one kind, whatever passes through them, and so are barriers.
 
@@ -118,7 +118,7 @@ class Kinds:
             self.of.append(kind)
 
     def per_operator(self, question: Callable[[Operator], _Answer]) -> list[_Answer]:
-        """For every operator the answer to `question`, which is asked once per kind."""
+        """For every operator the answer to `question`, which is called once per kind."""
         answers = [question(example) for example in self.examples]
         return [answers[kind] for kind in self.of]
 
@@ -234,7 +234,7 @@ def assignments_of(
             if owner is not None:
                 extended[owner] += unit
         assignment = tuple(map(tuple, extended))
-        # Legal for the rule and divisible: which of the products are, only the whole assignment tells.
+        # Legal for the rule and divisible: which of the products are, only the whole assignment shows.
         if is_legal(rule, assignment, mesh):
             yield assignment
 

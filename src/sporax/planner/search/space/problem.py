@@ -170,7 +170,7 @@ class ProblemBuilder:
             operator_rules.natural_units(mesh, model.links), strategies
         )
         approximate = len(mesh.device_axes) > _MANY_AXES if approximate is None else approximate
-        # Both kinds of costs are kept, since `costed` asks for exact ones even in a hurry.
+        # Both kinds of costs are kept, since `costed` needs exact ones even in a hurry.
         careful = ReshardingCosts(mesh, model.links, options.alltoall)
         self._careful, self._mover = (
             careful,
@@ -316,7 +316,7 @@ class ProblemBuilder:
         return edges
 
     def _table(self, tensor: int, sources: Sequence[Placement], targets: Sequence[Placement]) -> Floats:
-        """Costs [sources, targets]. Layers that repeat ask with the same objects, and get the same table."""
+        """Costs [sources, targets]. Layers that repeat come with the same objects, and get the same table."""
         # Placements by identity: equal layers share the tuples, and hashing a tuple of placements for each edge takes
         # longer. The entry holds both, so that their addresses stay theirs.
         key = self._costed_equally[tensor], id(sources), id(targets)
@@ -380,7 +380,7 @@ class SearchResult:
         statistics: sizes and counts.
         unit: of costs: seconds, or what another cost model counts in their place.
         options: the options of the search.
-        request: what was asked of the planner; None for a search by itself, whose plan needs no finish.
+        request: what was requested from the planner; None for a search by itself, whose plan needs no finish.
     """
 
     plan: Plan

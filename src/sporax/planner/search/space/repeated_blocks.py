@@ -74,7 +74,7 @@ def find_repeats(labels: Sequence[Hashable], edges: Sequence[Edge]) -> Repeats |
     """The longest row of isomorphic blocks; None where there are too few.
 
     Args:
-        labels: per decision what tells it from others: only those with equal labels may be tied.
+        labels: per decision what distinguishes it from others: only those with equal labels may be tied.
     """
     middles = _middles(labels)
     neighbours: list[list[int]] = [[] for _ in labels]
@@ -209,7 +209,7 @@ class _Row:
             if here == there:
                 if here != _SHARED:
                     inside[here].append((place[first], place[second], content))
-            # Negative numbers tell shared decisions from places.
+            # Negative numbers distinguish shared decisions from places.
             # A shared decision keeps its own number: equal blocks read the very same one, not one that is equal to it.
             elif there == _SHARED:
                 inside[here].append((place[first], ~second, content))

@@ -45,7 +45,7 @@ class ReshardingCosts:
         self._speeds = [axis[1:] for axis in axes]
         self._routes: dict[tuple[Placement, Placement], _Route] = {}
         self._ways: dict[_Question, _Route | _Searched] = {}
-        self._asked: dict[_Searched, _Searched] = {}
+        self._requested: dict[_Searched, _Searched] = {}
         self._tables: dict[object, tuple[list[_Route | _Searched], NDArray[np.int64]]] = {}
         """The different ways between some placements of tensors of some sizes, and for each pair which of them it is."""
 
@@ -106,13 +106,13 @@ class ReshardingCosts:
         return route
 
     def _searched(self, sizes: Shape, source: Placement, target: Placement) -> _Searched:
-        """The full search, asked for all tensors that differ in nothing that matters."""
+        """The full search, made once for all tensors that differ in nothing that matters."""
         task = factor_shape(sizes, source, target, self.mesh)
         reduction = source.reduction if task.start.parts else ""
         staying = math.prod(sizes) // math.prod(task.shape)
         task = comparable(task, self._kinds, self.mesh.num_devices)
-        asked = _Searched(task, staying, reduction, self.mesh, self.alltoall)
-        return self._asked.setdefault(asked, asked)
+        requested = _Searched(task, staying, reduction, self.mesh, self.alltoall)
+        return self._requested.setdefault(requested, requested)
 
 
 class _Move(NamedTuple):

@@ -5,7 +5,7 @@ the network for building sub-problems, and evaluates costs and loads of a choice
 choice on the core is an array of *positions*: which of the node's remaining strategies.
 
 `subproblem` frees some nodes and leaves the others as they are in a choice. The result is again a network: fixed neighbours turn
-into costs, the load of fixed nodes is taken off the capacity, and rows that no free node tells apart become one. Reductions then
+into costs, the load of fixed nodes is taken off the capacity, and rows that free nodes load equally become one. Reductions then
 shrink it as they shrink the whole, so that hundreds of free nodes are solved at once.
 """
 

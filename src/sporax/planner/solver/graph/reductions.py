@@ -88,7 +88,7 @@ class Reducer:
         self._drop_separable(node)
         if node in self.remaining:
             return
-        # Dominance asks for strategies that no question needs; a kept node must answer questions about all of them.
+        # Dominance removes strategies that no question needs; a kept node must answer questions about all of them.
         if len(network.costs[node]) > 1:
             self._drop_dominated(node)
         if len(network.costs[node]) == 1:
@@ -206,7 +206,7 @@ class Reducer:
             if len(network.costs[first]) * len(network.costs[second]) > _MAX_TABLE:
                 return
             joined = self._minimise(links[first], links[second], costs)
-        # The entry tells later how to choose the node, so it needs the tables as they are now.
+        # The entry says later how to choose the node, so it needs the tables as they are now.
         # Strategies of neighbours may vanish later; the ids recorded here find the row that belongs to a choice.
         snapshot = tuple((other, network.left(other), links[other]) for other in neighbours)
         network.trail.append(Eliminated(node, ids, costs, snapshot))

@@ -248,7 +248,7 @@ def solve_exactly(
     """
     # Rows of the last attempt may be given twice; `active` is sorted because `restricted` searches in it.
     active = np.zeros(0, np.int64) if rows is None else np.unique(rows)
-    # Extra room asked of a row. While it is not zero, the program is no relaxation, so its bound proves nothing.
+    # Extra room that a row must leave. While it is not zero, the program is no relaxation, so its bound proves nothing.
     margin = np.zeros(len(core.room), np.int64)
     bound = -np.inf
     # Each round adds rows, and there are finitely many, so the loop ends without a budget too.
@@ -280,7 +280,7 @@ def solve_exactly(
         if not answer.finished:
             break
         broken = peaks(excess / np.maximum(core.room, 1), _ROWS_AT_ONCE)
-        # A row that is there and broken all the same was kept only to HiGHS's tolerance: ask for a little more room.
+        # A row that is there and broken all the same was kept only to HiGHS's tolerance: demand a little more room.
         again = np.intersect1d(broken, active)
         margin[again] = 2 * np.maximum(margin[again], excess[again])
         active = np.union1d(active, broken)

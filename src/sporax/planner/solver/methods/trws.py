@@ -21,7 +21,7 @@ from sporax.planner.solver.methods.coordinate_descent import RemainingCapacity
 class _Visit:
     """What one pass does at one node: its messages' place, and what it needs to send messages ahead.
 
-    `tables` [own strategies, strategies of all neighbours ahead]; `which` tells each of these columns' neighbour (its
+    `tables` [own strategies, strategies of all neighbours ahead]; `which` names each of these columns' neighbour (its
     number among those ahead), `firsts` where each neighbour's columns begin, `target` where its messages go.
     """
 
@@ -80,7 +80,7 @@ class MessagePassing:
         return plan
 
     def _finite(self, node: int, table: Floats) -> Floats:
-        """A table in which strategies of `node` that are barred hear what its first possible one hears: messages are finite."""
+        """A table in which barred strategies of `node` get the message of its first possible one: messages are finite."""
         offsets = self.core.offsets
         barred = self._barred[offsets[node] : offsets[node + 1]]
         return np.where(barred, table[:, barred.argmin(), None], table) if barred.any() else table
@@ -89,7 +89,7 @@ class MessagePassing:
         """One forward and one backward pass for strategy costs [K].
 
         Returns the lower bounds after either pass, without the core's constant; infinite ones where nothing is possible, as far
-        as pairs of neighbours tell. `marginals` are then each strategy's
+        as pairs of neighbours give it. `marginals` are then each strategy's
         min-marginals less their minimum: the first bound plus a strategy's marginal bounds all choices that use it.
         """
         bounds = []

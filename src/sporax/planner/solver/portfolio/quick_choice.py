@@ -2,7 +2,7 @@
 
 Problem: min_x c(x) = sum_i c_i(x_i) + sum_ij t_ij(x_i, x_j), and a bound b <= c(x) for all x.
 
-Method: messages m_ij(x_j) tell every decision j what each of its candidates would cost its neighbour i at best. Choices
+Method: messages m_ij(x_j) give every decision j what each of its candidates would cost its neighbour i at best. Choices
 are decoded from the messages forward and backward in turn; a few sweeps are usually enough. If c(x) > (1 + gap) b after
 that, neighborhoods of some dozen decisions are decided again, each exactly with the rest fixed. `decide` takes the time to be
 exact: elimination with larger tables, then messages or an integer program.
