@@ -1,4 +1,4 @@
-"""What public programs ask for: counting it, and the table of it."""
+"""What public programs use: counting it, and the table of it."""
 
 import json
 import subprocess
@@ -78,13 +78,13 @@ def test_a_file_that_is_no_python_is_counted_as_such(count_names, repository):
     ],
 )
 def test_the_package_of_a_name(count_names, name, package):
-    import _asked_names
+    import _requested_names
 
-    assert _asked_names.package_of(name) == package
+    assert _requested_names.package_of(name) == package
 
 
 def test_the_shortest_missing_beginning(count_names):
-    import _asked_names
+    import _requested_names
 
-    assert _asked_names.first_missing("mindspore.gone.away.far") == "mindspore.gone"
-    assert _asked_names.first_missing("mindspore.nn.Dense(colour)") == "mindspore.nn.Dense(colour)"
+    assert _requested_names.first_missing("mindspore.gone.away.far") == "mindspore.gone"
+    assert _requested_names.first_missing("mindspore.nn.Dense(colour)") == "mindspore.nn.Dense(colour)"

@@ -37,7 +37,7 @@ def test_a_gpu_is_described(gpu):
 
 
 @pytest.mark.parametrize(
-    ("ask", "message"),
+    ("query", "message"),
     [
         (lambda: hal.is_available("X"), r"must be one of \['CPU', 'GPU', 'Ascend'\], but got X"),
         (lambda: hal.device_count("GPU"), "GPU is not available"),
@@ -45,9 +45,9 @@ def test_a_gpu_is_described(gpu):
         (lambda: hal.memory_stats("Ascend"), "'device_target' must be 'CPU'"),
     ],
 )
-def test_what_is_not_there_is_refused(ask, message):
+def test_what_is_not_there_is_refused(query, message):
     with pytest.raises(ValueError, match=message):
-        ask()
+        query()
 
 
 def test_settings_of_other_compilers_say_that_they_change_nothing():

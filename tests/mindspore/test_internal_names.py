@@ -225,7 +225,7 @@ def test_a_function_warns_once_for_its_key():
     assert shown == ["added", "outside"]
 
 
-def test_data_sets_know_their_size_once_they_were_asked(tmp_path):
+def test_data_sets_know_their_size_once_they_were_queried(tmp_path):
     from sporax.mindspore import dataset
 
     data = dataset.NumpySlicesDataset(np.arange(6), ["a"]).batch(2).repeat(2)

@@ -1,6 +1,6 @@
 """Of MindSpore's inner modules, what published programs import: one file for all that have a name or two.
 
-`mindspore._c_expression`: the C++ core, which programs ask before they choose operators. `_extends`: the decorator that Cells
+`mindspore._c_expression`: the C++ core, which programs query before they choose operators. `_extends`: the decorator that Cells
 of older code put on their constructors. `train._utils`, `ops._utils` and `ops._primitive_cache`: helpers.
 `sporax.mindspore._names.module_paths` makes modules of these names.
 """

@@ -63,7 +63,7 @@ def _checked(where: str, device_target: str | None) -> str:
 def _present(where: str, device_target: str | None) -> list[Any]:
     kind = _checked(where, device_target)
     found = devices.of_kind(kind)
-    For(f"hal.{where}").refuse(not found, f"the device {kind} is not available in this process; hal.is_available tells")
+    For(f"hal.{where}").refuse(not found, f"the device {kind} is not available in this process, see hal.is_available")
     return found
 
 
@@ -87,7 +87,7 @@ def is_available(device_target: str) -> bool:
 
 
 def is_initialized(device_target: str) -> bool:
-    """Whether this process has started on devices of a kind; asking starts it.
+    """Whether this process has started on devices of a kind; this starts it.
 
     Raises:
         SporaxValueError: no such kind.
@@ -153,20 +153,20 @@ def get_arch_list(device_target: str | None = None) -> list[str] | None:
     return sorted(f"sm_{pair[0]}{pair[1]}" for pair in found if pair is not None) or None
 
 
-def _for_target(ask: Callable[[], Any]) -> Callable[..., Any]:
-    """`ask` with MindSpore's argument, which must be the kind of device that computes here."""
+def _for_target(query: Callable[[], Any]) -> Callable[..., Any]:
+    """`query` with MindSpore's argument, which must be the kind of device that computes here."""
 
-    def asked(device_target: str | None = None) -> Any:
-        kind = _checked(ask.__name__, device_target)
+    def queried(device_target: str | None = None) -> Any:
+        kind = _checked(query.__name__, device_target)
         if kind != devices.kind_in_use():
-            raise For(f"hal.{ask.__name__}").error(
+            raise For(f"hal.{query.__name__}").error(
                 f"'device_target' must be '{devices.kind_in_use()}', which computes here, but got '{kind}'"
             )
-        return ask()
+        return query()
 
-    asked.__name__ = asked.__qualname__ = ask.__name__
-    asked.__doc__ = ask.__doc__
-    return asked
+    queried.__name__ = queried.__qualname__ = query.__name__
+    queried.__doc__ = query.__doc__
+    return queried
 
 
 memory_allocated = _for_target(_memory.memory_allocated)

@@ -1,4 +1,4 @@
-"""`mindspore.version`: the version of MindSpore that scripts are told; Sporax's own is `sporax.__version__`."""
+"""`mindspore.version`: the version of MindSpore that scripts read; Sporax's own is `sporax.__version__`."""
 
 import os
 

@@ -81,7 +81,7 @@ def test_another_version_for_programs_that_choose_by_it(write, run):
     )
 
 
-def test_what_is_missing_can_be_asked_for(write, run):
+def test_what_is_missing_can_be_requested(write, run):
     script = """
 import importlib.util
 import mindspore

@@ -44,7 +44,7 @@ def test_a_name_loads_its_module_and_no_other(package):
     assert not any(name.startswith("door_of_test.") for name in sys.modules)
     assert package.other is sys.modules["door_of_test.one"].second is package.hidden
     assert "door_of_test.two" not in sys.modules
-    assert vars(package)["other"] is package.other  # found without asking
+    assert vars(package)["other"] is package.other  # found without a call
 
 
 def test_modules_are_attributes_and_a_function_stands_before_the_module_of_its_name(package):

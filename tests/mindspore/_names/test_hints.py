@@ -23,7 +23,7 @@ def notes_of(source, path, **names):
 
 @pytest.mark.parametrize("before", ["", "net.pipeline_stage = 1\n"])
 @pytest.mark.parametrize("name", ["pipeline_stage", "pipeline_segment"])
-def test_a_property_that_is_called_is_told(before, name, tmp_path):
+def test_a_property_that_is_called_is_reported(before, name, tmp_path):
     source = f"net = Cell()\n{before}\n\ndef place(cell):\n    cell.{name}(0)\n\nplace(net)\n"
     expected = [f"For 'Cell', '{name}' is a property and no method: write `cell.{name} = 0`."]
     assert notes_of(source, tmp_path / "script.py") == expected

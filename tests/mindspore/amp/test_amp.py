@@ -206,7 +206,7 @@ def test_weights_are_read_in_half_precision_by_own_cells_too(mode, level):
 
 
 @pytest.mark.parametrize("how", ["to_float", "O2", "auto"])
-def test_float16_on_a_cpu_is_told_once(monkeypatch, recwarn, how):
+def test_float16_on_a_cpu_is_reported_once(monkeypatch, recwarn, how):
     monkeypatch.setattr(SESSION, "reported_float16", False)
     net = nn.Dense(4, 2)
     net = net.to_float(ms.float16) if how == "to_float" else amp.auto_mixed_precision(net, how)
@@ -216,7 +216,7 @@ def test_float16_on_a_cpu_is_told_once(monkeypatch, recwarn, how):
     assert not recwarn.list
 
 
-def test_bfloat16_on_a_cpu_is_not_told(monkeypatch, recwarn):
+def test_bfloat16_on_a_cpu_is_not_reported(monkeypatch, recwarn):
     monkeypatch.setattr(SESSION, "reported_float16", False)
     nn.Dense(4, 2).to_float(ms.bfloat16)(Tensor(np.ones((2, 4), np.float32)))
     assert not recwarn.list

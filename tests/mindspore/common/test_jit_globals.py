@@ -253,7 +253,7 @@ def test_without_a_global_python_says_what_is_wrong():
 
 
 def test_a_global_tensor_that_a_compiled_step_adds_to_stays_as_it_is_and_a_line_says_so():
-    tensor_operators._tell_lost.cache_clear()
+    tensor_operators._warn_lost.cache_clear()
     offset = X.asnumpy()
 
     @jit

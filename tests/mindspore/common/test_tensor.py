@@ -1,4 +1,4 @@
-"""Tensor: construction, what it tells, conversions and protocols."""
+"""Tensor: construction, what it reports, conversions and protocols."""
 
 import copy
 import pickle
@@ -43,7 +43,7 @@ def test_conversion_is_that_of_c():
     assert Tensor(2**63).dtype == ms.uint64
 
 
-def test_what_it_tells():
+def test_what_it_reports():
     tensor = Tensor(np.zeros((2, 3, 4), np.float16))
     assert (tensor.ndim, tensor.dim(), tensor.size, tensor.numel()) == (3, 3, 24, 24)
     assert (tensor.itemsize, tensor.nbytes, tensor.strides) == (2, 48, (24, 8, 2))

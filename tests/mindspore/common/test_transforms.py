@@ -1,4 +1,4 @@
-"""Derivatives: the forms they are asked for and answered in, eager and compiled."""
+"""Derivatives: the forms they are requested and returned in, eager and compiled."""
 
 import numpy as np
 import pytest
@@ -115,7 +115,7 @@ def test_a_parameter_as_an_output(w):
     assert (values(gradient), values(out[1])) == ([2, 3], [5, 6])
 
 
-def test_gradients_come_with_ids_where_asked_for(w, b):
+def test_gradients_come_with_ids_where_requested(w, b):
     f = lambda x, y: x * y * w + b
     gradients = ms.grad(f, (0, 1), [w, b], return_ids=True)(X, Y)
     assert values(gradients)[0][0] == (0, [15, 24])

@@ -17,7 +17,7 @@ def dot(x, y):
     return (x * y).sum()
 
 
-def test_vmap_maps_the_axes_it_is_told(mode, matrix):
+def test_vmap_maps_the_specified_axes(mode, matrix):
     ones = Tensor(np.ones((2, 3), np.float32))
     np.testing.assert_allclose(ms.vmap(dot)(matrix, ones).asnumpy(), MATRIX.sum(1))
     np.testing.assert_allclose(ops.vmap(dot, in_axes=1)(matrix, ones).asnumpy(), MATRIX.sum(0))
@@ -27,7 +27,7 @@ def test_vmap_maps_the_axes_it_is_told(mode, matrix):
     np.testing.assert_allclose(nested.asnumpy(), MATRIX + 2 * MATRIX[0])
 
 
-def test_vmap_stacks_results_where_it_is_told(mode, matrix):
+def test_vmap_stacks_results_along_the_specified_axis(mode, matrix):
     first, second = ops.vmap(lambda x: (x, x + 1), 0, (1, 0))(matrix)
     np.testing.assert_array_equal(first.asnumpy(), MATRIX.T)
     np.testing.assert_array_equal(second.asnumpy(), MATRIX + 1)

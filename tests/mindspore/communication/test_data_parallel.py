@@ -32,7 +32,7 @@ def test_model_hybrid_parallel_and_sums(check_in_turn):
     check_in_turn("data_parallel.py rest")
 
 
-def test_compiled_steps_hold_the_collectives_that_fusion_asks_for(check_in_turn):
+def test_compiled_steps_hold_the_collectives_that_fusion_requests(check_in_turn):
     check_in_turn("fusion.py")
 
 

@@ -1,4 +1,4 @@
-"""Every setting of every group: a wrong type and a wrong number are refused, and one without effect is told.
+"""Every setting of every group: a wrong type and a wrong number are refused, and one without effect is reported.
 
 The settings come from the tables by which they are set, so a new one without a check, or without a rule that says when a step
 reads it, fails here.
@@ -76,14 +76,14 @@ def test_numbers_that_no_setting_has_are_refused(group, key):
     current = settings.current.config if group == "set_auto_parallel_context" else settings.current
     default = current.get(key) if isinstance(current, dict) else getattr(current, key, None)
     for value in values_next_to(default):
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 change(**{key: value})
             except SporaxError:
                 continue
-        # MindSpore ignores some numbers: then it is told.
-        assert told, f"{group}({key}={value!r}) is silent"
+        # MindSpore ignores some numbers: then it is reported.
+        assert caught, f"{group}({key}={value!r}) is silent"
 
 
 @pytest.mark.parametrize(("group", "key"), KEYS)
@@ -227,14 +227,14 @@ def train():
 
 @pytest.mark.parametrize(("group", "key"), KEYS)
 @pytest.mark.sampled(60)
-def test_a_setting_without_effect_is_told_or_refused(group, key):
+def test_a_setting_without_effect_is_reported_or_refused(group, key):
     change, settings = GROUPS[group]
     current = settings.current.config if group == "set_auto_parallel_context" else settings.current
     default = current.get(key) if isinstance(current, dict) else getattr(current, key, False)
     value = moved(key, default)
     if value is None or value is PipelineSchedule:
         pytest.skip("every program reads it" if value is None else "a schedule is built for its stages")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             change(**{key: value})
@@ -242,19 +242,19 @@ def test_a_setting_without_effect_is_told_or_refused(group, key):
         except SporaxError as error:
             assert "For '" in str(error)  # noqa: PT017  # either is right
             return
-    assert any("For 'set" in str(entry.message) or key in str(entry.message) for entry in told), (
+    assert any("For 'set" in str(entry.message) or key in str(entry.message) for entry in caught), (
         f"{key}={value!r} is silent"
     )
 
 
 def test_passwords_are_not_printed():
     ms.set_ps_context(client_password="open sesame")
-    with pytest.warns(UserWarning, match="'client_password' has no effect") as told:
+    with pytest.warns(UserWarning, match="'client_password' has no effect") as caught:
         train()
-    assert not any("sesame" in str(entry.message) for entry in told)
+    assert not any("sesame" in str(entry.message) for entry in caught)
 
 
-def test_what_is_read_is_not_told():
+def test_what_is_read_is_not_reported():
     ms.set_auto_parallel_context(
         parallel_mode="semi_auto_parallel",
         device_num=8,
@@ -267,13 +267,13 @@ def test_what_is_read_is_not_told():
         dataset_strategy="full_batch",
     )
     ms.set_context(mode=ms.GRAPH_MODE)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         train()
-    assert [str(entry.message) for entry in told] == []
+    assert [str(entry.message) for entry in caught] == []
 
 
-def test_each_is_told_once_for_each_mode_and_value():
+def test_each_is_reported_once_for_each_mode_and_value():
     ms.set_auto_parallel_context(gradients_mean=True)
     with pytest.warns(UserWarning, match="'gradients_mean' has no effect in this step: it needs a parallel mode"):
         train()

@@ -247,7 +247,7 @@ def test_comm_fusion_keeps_what_is_not_mentioned_and_opens_again():
     assert get("comm_fusion")["allgather"] == {"mode": "auto", "config": None}
 
 
-def test_nothing_is_fused_before_it_is_asked_for():
+def test_nothing_is_fused_before_it_is_requested():
     assert context.snapshot().comm_fusion.fusion_rule_for("allreduce") is None
     put(comm_fusion={"allreduce": {"mode": "size", "config": 32}, "allgather": {"mode": "auto", "config": None}})
     fusion = context.snapshot().comm_fusion
@@ -265,7 +265,7 @@ def test_positions_of_fusion_have_two_names():
     assert context.snapshot().all_reduce_fusion_config == (20, 35)
 
 
-def test_further_keys_of_a_fusion_rule_are_told():
+def test_further_keys_of_a_fusion_rule_are_reported():
     with pytest.warns(UserWarning, match="no meaning"):
         put(comm_fusion={"allreduce": {"mode": "auto", "config": None, "x": 1}})
 

@@ -85,7 +85,7 @@ def test_a_changed_setting_compiles_a_step_anew(net):
 
 
 @pytest.mark.parametrize(("rank", "lines"), [(0, 1), (1, 0)])
-def test_what_gradients_mean_does_in_the_global_view_is_told_once_by_rank_0(monkeypatch, capsys, rank, lines):
+def test_what_gradients_mean_does_in_the_global_view_is_reported_once_by_rank_0(monkeypatch, capsys, rank, lines):
     _supported._say_once.cache_clear()
     monkeypatch.setattr(_supported.SESSION, "job", (8, rank))
     for mode in ("semi_auto_parallel", "semi_auto_parallel", "stand_alone"):

@@ -1,4 +1,4 @@
-"""Transforms of sound that MindSpore's wheel was asked about, and what they were given (tools/golden/make_audio.py)."""
+"""Transforms of sound that MindSpore's wheel was tested with, and what they were given (tools/golden/make_audio.py)."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Random transforms whose draws MindSpore's wheel was asked for, and what it is asked (tools/golden/make_draws.py)."""
+"""Random transforms whose draws were recorded from MindSpore's wheel, and what it is given (tools/golden/make_draws.py)."""
 
 import zlib
 

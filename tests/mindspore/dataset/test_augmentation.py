@@ -65,7 +65,7 @@ def test_random_transforms_follow_the_seed(make):
     first = draw(1)
     assert all((item.shape, item.dtype) == (image.shape, image.dtype) for item in first)
     second = draw(2)
-    if not isinstance(transform, vision.RandomPosterize):  # all eight bits, unless told otherwise
+    if not isinstance(transform, vision.RandomPosterize):  # all eight bits, unless set otherwise
         assert not np.array_equal(second, first)
     assert np.array_equal(draw(1), first)
 

@@ -20,11 +20,11 @@ class Alternating:
     """Batches in another order every second time."""
 
     def __init__(self):
-        self.asked = 0
+        self.num_passes = 0
 
     def __iter__(self):
-        self.asked += 1
-        return iter([[0, 1], [2]] if self.asked % 2 else [[2, 1], [0]])
+        self.num_passes += 1
+        return iter([[0, 1], [2]] if self.num_passes % 2 else [[2, 1], [0]])
 
     def __len__(self):
         return 2
@@ -45,7 +45,7 @@ def test_a_batch_sampler_names_the_rows_of_each_batch():
 def test_batches_may_differ_in_size_and_from_epoch_to_epoch():
     sampler = Alternating()
     data = ds.GeneratorDataset([0, 10, 20], "a", batch_sampler=sampler)
-    assert data.get_dataset_size() == 2 and sampler.asked == 0
+    assert data.get_dataset_size() == 2 and sampler.num_passes == 0
     assert column(data, epochs=2) == [[[0, 10], [20]], [[20, 10], [0]]]
 
 

@@ -292,7 +292,7 @@ def test_a_worker_process_that_dies_is_named_and_what_to_do(tmp_path):
     assert done.stdout.splitlines() == [f"{said} (exit code -9)", said]
 
 
-def test_a_future_that_is_never_told_holds_nobody_up():
+def test_a_future_that_is_never_set_holds_nobody_up():
     # What is submitted while Python ends the pool of a dead process is neither run nor cancelled.
     dead, lost = futures.Future(), futures.Future()
     dead.set_exception(futures.BrokenExecutor("a process has died"))
@@ -398,7 +398,7 @@ def test_processes_of_a_script_without_a_guard(tmp_path, command):
     assert (done.returncode, done.stdout.split()) == (0, ["begins", "ends"]), done.stderr
 
 
-def test_threads_asked_for_keep_the_order():
+def test_requested_threads_keep_the_order():
     data = numbers(50, shuffle=False).map(lambda x: x, "x", num_parallel_workers=4)
     assert column(data) == list(range(50))
 
@@ -423,13 +423,13 @@ def test_threads_work_on_sequential_sources_too():
 
 
 class OwnOrder(ds.Sampler):
-    """Draws another order each time it is asked."""
+    """Draws another order each time it is called."""
 
     def __iter__(self):
         return iter(np.random.permutation(self.dataset_size).tolist())
 
 
-def test_own_samplers_are_asked_once_per_pass():
+def test_own_samplers_are_called_once_per_pass():
     ds.config.set_num_parallel_workers(4)
     data = numbers(7, sampler=OwnOrder()).map(ds.transforms.TypeCast(np.int32))
     for epoch in column(data, epochs=30):
@@ -495,7 +495,7 @@ if "slow" in sys.argv and __name__ != "__main__":  # a worker
 
     def register_late(name, kind):
         if kind == "shared_memory":
-            time.sleep(0.5)  # a worker is always between making a name and telling the tracker
+            time.sleep(0.5)  # a worker is always between making a name and notifying the tracker
         register(name, kind)
 
     resource_tracker.register = register_late

@@ -362,7 +362,7 @@ def test_padded_rows_must_be_rows(rows):
         ds.PaddedDataset(rows)
 
 
-def test_sizes_are_asked_for_batches_that_come_only():
+def test_sizes_are_called_for_batches_that_come_only():
     numbers = []
 
     def size(info):

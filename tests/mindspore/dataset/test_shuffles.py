@@ -177,7 +177,7 @@ def test_a_share_of_a_part() -> None:
     ],
 )
 def test_rows_of_every_class(options: dict[str, Any], expected: list[str], tmp_path: Path) -> None:
-    # A class with fewer rows than asked for gives as many as the others: batches of P classes and K rows stay whole.
+    # A class with fewer rows than requested gives as many as the others: batches of P classes and K rows stay whole.
     for kind, count in (("a", 4), ("b", 2), ("c", 3)):
         (tmp_path / kind).mkdir()
         for i in range(count):

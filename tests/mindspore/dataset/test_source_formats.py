@@ -246,7 +246,7 @@ def test_every_format_is_deterministic_and_resumes(root, name):
     assert epochs(sent) == alone
 
 
-# -- what the wheel cannot be asked, or answers at random ------------------------------------------------------------
+# -- what the wheel cannot answer, or answers at random ------------------------------------------------------------
 
 
 def values(data):
@@ -406,7 +406,7 @@ def test_fake_images():
         assert [int(row["label"]) for row in data.create_dict_iterator(output_numpy=True)] == labels
 
 
-def test_classes_are_told(root):
+def test_classes_are_reported(root):
     write = source_files.write
     coco, voc = write("coco", root), write("voc", root)
     assert ds.VOCDataset(str(voc), "Detection").get_class_indexing() == {"cat": 0, "dog": 1}
@@ -584,14 +584,14 @@ def test_each_polygon_of_a_thing_is_a_row(tmp_path):
 def test_images_are_decrypted(root):
     folder = str(source_files.write("classes", root))
     plain = values(ds.ImageFolderDataset(folder, shuffle=False))
-    asked = []
+    requested = []
 
     def decrypt(path):
-        asked.append(path)
+        requested.append(path)
         return bytes(byte ^ 1 for byte in Path(path).read_bytes())
 
     decrypted = values(ds.ImageFolderDataset(folder, shuffle=False, decrypt=decrypt))
-    assert len(asked) == len(plain)
+    assert len(requested) == len(plain)
     assert [[byte ^ 1 for byte in row[0]] for row in decrypted] == [list(row[0]) for row in plain]
     with pytest.raises(RuntimeError, match="return value of the decrypt function is not of type bytes"):
         values(ds.ImageFolderDataset(folder, decrypt=lambda path: path))

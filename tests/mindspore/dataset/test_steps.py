@@ -232,7 +232,7 @@ def test_several_batches_pass_at_the_start_of_each_epoch():
         assert read == [[0, 1], [2, 3], [104, 105], [106, 107]]
 
 
-def test_misuse_of_conditions_is_told():
+def test_misuse_of_conditions_is_reported():
     data = numbers().sync_wait("a")
     for error, make in (
         (RuntimeError, lambda: data.sync_wait("a")),
@@ -296,7 +296,7 @@ def test_a_result_of_map_takes_the_place_of_a_column_of_its_name():
         data.map(lambda value: (value, value), ["z"], ["y", "w"])
 
 
-def test_device_que_reads_batches_and_tells_their_form():
+def test_device_que_reads_batches_and_reports_their_form():
     queue = ds.NumpySlicesDataset(np.arange(10, dtype=np.int32), ["x"]).batch(4).device_que(queue_name="q")
     assert isinstance(queue, ds.TransferDataset)
     assert (queue.queue_name, queue.get_col_names()) == ("q", ["x"])

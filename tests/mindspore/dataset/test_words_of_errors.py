@@ -519,13 +519,13 @@ def test_a_dict_that_per_batch_map_returns_is_the_batch():
         (None, ("names", "int8", None), "for feature name: names does not match the predefined type in schema"),
     ],
 )
-def test_records_are_compared_with_what_is_asked_for(tmp_path, columns, schema, words):
+def test_records_are_compared_with_what_is_requested(tmp_path, columns, schema, words):
     source_files.tfrecord(tmp_path)
-    asked = None
+    schema_object = None
     if schema is not None:
-        asked = ds.Schema()
-        asked.add_column(*schema)
-    data = ds.TFRecordDataset(str(tmp_path / "a.tfrecord"), asked, columns)
+        schema_object = ds.Schema()
+        schema_object.add_column(*schema)
+    data = ds.TFRecordDataset(str(tmp_path / "a.tfrecord"), schema_object, columns)
     with pytest.raises(RuntimeError, match=words):
         next(data.create_dict_iterator(output_numpy=True))
 

@@ -1,4 +1,4 @@
-"""Image transforms that MindSpore's wheel was asked about, and the images they were given (tools/golden/make_vision.py).
+"""Image transforms that MindSpore's wheel was tested with, and the images they were given (tools/golden/make_vision.py).
 
 An input called "pil" is a Pillow image under MindSpore, where some transforms take nothing else, and an array here.
 """

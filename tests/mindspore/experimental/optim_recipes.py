@@ -65,7 +65,7 @@ AT_EPOCHS = {
     name: SCHEDULES[name] for name in ("step", "constant", "linear", "exponential", "polynomial", "lambda", "cosine")
 }
 AT_EPOCHS["cosine_restarts"] = "lr.CosineAnnealingWarmRestarts(optimizer, 3, 1, 0.01)"
-"""Those that are asked for the epochs of `EPOCHS` instead of the next one."""
+"""Those that are called with the epochs of `EPOCHS` instead of the next one."""
 
 EPOCHS = (0, 2, 1, 5, 7, 11)
 

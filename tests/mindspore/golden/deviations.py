@@ -160,7 +160,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "a rank that sends nothing calls it without an input, which MindSpore takes in graph mode": (
         "ops.NeighborExchange.__call__",
     ),
-    "`batch_sampler` and `collate_fn` are refused by name; processes are asked for, never the default": (
+    "`batch_sampler` and `collate_fn` are refused by name; processes are requested, never the default": (
         "dataset.GeneratorDataset",
     ),
     "the number of workers follows the configuration, as for all other sources": ("dataset.NumpySlicesDataset",),

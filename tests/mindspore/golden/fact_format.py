@@ -124,7 +124,7 @@ def describe_error(error: Exception) -> dict[str, str]:
 
 
 def describe(ms: Any, value: Any) -> Any:
-    """A JSON value that tells everything a user can rely on about `value`."""
+    """A JSON value that has everything a user can rely on about `value`."""
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, str):

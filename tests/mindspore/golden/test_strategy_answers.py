@@ -28,7 +28,7 @@ DEPARTING = frozenset(name for names in ACCEPTED_HERE.values() for name in names
 
 
 class Planned(BaseException):
-    """There is a plan, and its devices are asked for."""
+    """There is a plan, and its devices are requested."""
 
 
 def planned(*_):
@@ -57,7 +57,7 @@ def accepts(name, devices, further, strategy):
         return True
     except SporaxRuntimeError:
         return False
-    raise AssertionError("the plan asked for no device")
+    raise AssertionError("the plan requested no device")
 
 
 @pytest.mark.parametrize("operator", sorted({name for name, *_ in ANSWERS}))

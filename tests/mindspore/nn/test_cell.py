@@ -317,7 +317,7 @@ def test_a_cell_cannot_go_where_jax_is_not():
         nn.Dense(2, 3).to("Ascend:0")
 
 
-def test_inputs_that_were_announced_are_told():
+def test_inputs_that_were_announced_are_reported():
     net = nn.Dense(2, 3)
     assert net.get_inputs() is None
     x = Tensor(np.ones((1, 2), np.float32))
@@ -329,7 +329,7 @@ def test_inputs_that_were_announced_are_told():
         net.update_cell_type(2)
 
 
-def test_a_class_that_lacks_what_a_cell_needs_is_told_of_it():
+def test_a_class_that_lacks_what_a_cell_needs_is_reported():
     class Plain(nn.Cell):
         def __init__(self):
             self.width = 1

@@ -163,7 +163,7 @@ CONSTRUCTORS = {"__init__", "_prepare"}
 """A constructor, and what one that follows from fields ends with."""
 
 ONLY_CHECKED = {
-    "sporax.mindspore.nn.embedding:EmbeddingLookup": "whether servers keep the table; without them it is told that it has no cache",
+    "sporax.mindspore.nn.embedding:EmbeddingLookup": "whether servers keep the table; without them it warns that it has no cache",
     "sporax.mindspore.nn.grad_reducer:DistributedGradReducer": "warns and refuses at once what is decided again in each step",
     "sporax.mindspore.nn.step_parts:_TrainGradAccuWithLossScaleCell": "refuses other modes, as MindSpore does",
     "sporax.mindspore.common.parameter:Parameter": "when values are drawn, and not which: in planned modes not before the plan is known",

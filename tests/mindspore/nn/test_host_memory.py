@@ -210,7 +210,7 @@ def automatically(limit_bytes):
 @pytest.mark.parametrize(("missing", "count"), [(-1000, 0), (1000, 1), (ROWS * WIDTH * 4 + 1000, 2)])
 @pytest.mark.sampled(1)
 def test_automatic_offload_moves_what_does_not_fit(missing, count, predicted):
-    """The largest variables go first, and no more than the predicted peak of the step asks for."""
+    """The largest variables go first, and no more than the predicted peak of the step requires."""
     automatically(2**40)
     run = automatically(predicted[0] - missing)
     away = [name for name, kind in kinds(run[2]).items() if kind == "pinned_host"]

@@ -156,7 +156,7 @@ def test_parameters_of_tuples_and_members_of_dicts_are_attributes():
     assert [loss.average for loss in (nn.L1Loss("sum"), nn.L1Loss("mean"))] == [False, True]
 
 
-def test_every_operator_of_the_table_can_be_asked_for():
+def test_every_operator_of_the_table_can_be_requested():
     layer = nn.ReLU()
     for primitive in {kind for table in _deferred_settings._operators().values() for kind in table.values()}:
         assert _deferred_settings._made(primitive).name == primitive

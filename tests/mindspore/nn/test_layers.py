@@ -1,4 +1,4 @@
-"""Layers that the MindSpore CPU wheel has no (right) kernel for, against numpy; and what layers tell plans."""
+"""Layers that the MindSpore CPU wheel has no (right) kernel for, against numpy; and what layers pass to plans."""
 
 import numpy as np
 import pytest
@@ -156,7 +156,7 @@ def test_shared_layers_of_a_transformer_stack_start_equal():
     ],
 )
 def test_settings_of_another_type_are_refused(make):
-    """By TypeError, as in MindSpore 2.10, which tells them from values of the right type."""
+    """By TypeError, as in MindSpore 2.10, which distinguishes them from values of the right type."""
     for bad in (1.5, [0.5]):
         with pytest.raises(SporaxTypeError):
             make(bad)

@@ -219,7 +219,7 @@ def test_what_a_compiled_network_assigns_is_assigned_once_per_call(wrap, devices
     ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=devices)
     net = Counter()
     run, x = wrap(net), Tensor(np.ones(8, np.float32))
-    program._tell_of_assignment.cache_clear()
+    program._warn_of_assignment.cache_clear()
     with pytest.warns(
         UserWarning, match="'Counter', 'construct' assigns the attribute 'calls'.* A Parameter"
     ) as warned:

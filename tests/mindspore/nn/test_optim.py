@@ -280,7 +280,7 @@ def test_operators_move_a_parameter_as_the_optimizers_do(kind, rates, primitive,
         np.testing.assert_allclose(getattr(optimizer, slot)[0].asnumpy(), held.asnumpy(), rtol=1e-6)
 
 
-def test_rates_and_decays_can_be_asked_for():
+def test_rates_and_decays_can_be_read():
     first, second = weights([1.0], [1.0])
     optimizer = nn.SGD([{"params": [first], "lr": 0.5, "weight_decay": 0.1}, {"params": [second]}], 0.1)
     assert [rate.asnumpy().item() for rate in optimizer.get_lr()] == pytest.approx([0.5, 0.1])

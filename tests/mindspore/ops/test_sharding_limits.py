@@ -1,4 +1,4 @@
-"""Limits that depend on attributes and sizes, asked of the check alone."""
+"""Limits that depend on attributes and sizes, tested on the check alone."""
 
 import pytest
 

@@ -14,7 +14,7 @@ LABELS = np.random.default_rng(1).integers(0, VOCABULARY, (32, 4)).astype(np.int
 
 
 class Block(nn.Cell):
-    """A residual block with dropout; its product is sharded over 2 x 2 devices where that is asked for."""
+    """A residual block with dropout; its product is sharded over 2 x 2 devices where that is requested."""
 
     def __init__(self, sharded=False, norm=False):
         super().__init__()

@@ -198,7 +198,7 @@ class Losses(Callback):
 
 
 def fit(wrap):
-    """Two epochs of micro batches with recomputed activations; losses, as `Model.train` tells them from the sink."""
+    """Two epochs of micro batches with recomputed activations; losses, as `Model.train` reports them from the sink."""
     ms.set_seed(1)
     net = Layers()
     net.relu.recompute()

@@ -52,18 +52,18 @@ def graph_mode():
 
 @pytest.fixture
 def few_plans(monkeypatch):
-    """Searches for less memory measure few plans: how little there can be is not asked."""
+    """Searches for less memory measure few plans: how little there can be is not computed."""
     monkeypatch.setattr(local_search, "_OPERATORS", 10_000)
 
 
-def train(strategy=None, steps=4, asked=None, **settings):
+def train(strategy=None, steps=4, requested=None, **settings):
     context.reset_auto_parallel_context()
     if settings:
         context.set_auto_parallel_context(parallel_mode="auto_parallel", device_num=8, **settings)
     ms.set_seed(1)
     global RNG
     RNG = np.random.default_rng(7)
-    net = Net(strategy, **(asked or {}))
+    net = Net(strategy, **(requested or {}))
     net.set_train()
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), nn.Adam(net.trainable_params(), 1e-3))
     losses = [float(step(Tensor(X), Tensor(Y))) for _ in range(steps)]
@@ -87,7 +87,7 @@ def alone():
 
 @pytest.mark.parametrize("mode", ["ilp", "repeated_blocks"])
 @pytest.mark.sampled(1)
-def test_our_own_searches_can_be_asked_for(alone, monkeypatch, mode):
+def test_our_own_searches_can_be_requested(alone, monkeypatch, mode):
     monkeypatch.setenv("SPORAX_PLAN_MODE", mode)
     context.set_algo_parameters(fully_use_devices=True)
     losses, step = train(search_mode="recursive_programming", steps=2)
@@ -185,7 +185,7 @@ def products(actual):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "asked", "lies"),
+    ("strategy", "requested", "lies"),
     [
         (((2, 4), (4, 1)), {"out_strategy": ((8, 1),)}, (8, 1)),
         (((2, 4), (4, 1)), {"forward_reduce_scatter": True}, (8, 1)),
@@ -200,8 +200,8 @@ def products(actual):
 )
 @pytest.mark.parametrize("search_mode", SEARCHES[1:])
 @pytest.mark.sampled(2)
-def test_results_lie_where_the_user_wants_them(alone, strategy, asked, lies, search_mode):
-    losses, step = train(strategy, steps=2, search_mode=search_mode, asked=asked)
+def test_results_lie_where_the_user_wants_them(alone, strategy, requested, lies, search_mode):
+    losses, step = train(strategy, steps=2, search_mode=search_mode, requested=requested)
     np.testing.assert_allclose(losses, alone[:2], rtol=2e-5)
     actual = planned(step)
     [product] = products(actual)
@@ -218,7 +218,7 @@ def test_where_data_lies_is_no_seed():
     assert seeded.statistics["seedings"] == 1
 
 
-def test_recursive_programming_can_be_asked_to_keep_them():
+def test_recursive_programming_can_be_set_to_keep_them():
     context.set_algo_parameters(recursive_keeps_strategies=True)
     actual = plan_only(strategy=((2, 1), (1, 4)), search_mode="recursive_programming")
     placed = {item.name: place for item, place in zip(actual.graph.inputs, actual.plan.inputs, strict=True)}
@@ -318,7 +318,7 @@ def test_what_one_search_found_is_taken_up_from_a_file(tmp_path):
 
 
 @pytest.mark.full
-def test_other_plans_of_a_step_can_be_asked_for(few_plans):
+def test_other_plans_of_a_step_can_be_requested(few_plans):
     actual = plan_only(search_mode="dynamic_programming")
     others, sizes = actual.alternatives(2), actual.trade_offs(3)
 

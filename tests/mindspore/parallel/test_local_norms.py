@@ -48,8 +48,8 @@ def saved(folder, rank, name, step):
 @pytest.mark.parametrize("settings", [{"dataset_strategy": "data_parallel"}, {"gradients_mean": True, **SHARDED}])
 def test_norms_are_saved_for_every_rank_parameter_and_step(expected, settings, tmp_path):
     context.set_context(mode=context.GRAPH_MODE)
-    asked = {"dump_local_norm": True, "dump_device_local_norm": True, "dump_local_norm_path": str(tmp_path)}
-    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, **asked, **settings)
+    requested = {"dump_local_norm": True, "dump_device_local_norm": True, "dump_local_norm_path": str(tmp_path)}
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, **requested, **settings)
     step = make_step()
     for _ in range(2):
         step(Tensor(X))

@@ -340,7 +340,7 @@ def test_loss_scaling_chooses_between_updates_on_blocks():
     assert not brought_together(step.program.plan(Tensor(SPLIT_IDS), Tensor(LABELS)))
 
 
-def test_who_asks_sees_rows():
+def test_whoever_reads_sees_rows():
     """Values, checkpoints, gradients handed out: the table as its user made it."""
     on_devices()
     net = uneven()

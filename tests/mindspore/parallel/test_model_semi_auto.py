@@ -68,7 +68,7 @@ def make(wrap=lambda net: net, semi_auto=True, level="O0", manager=None, optimiz
 
 
 def run(model, sink=False, x=X):
-    """What a run tells: losses, overflows, metrics, predictions."""
+    """What a run reports: losses, overflows, metrics, predictions."""
     seen = Losses()
     model.fit(2, data(x), data(), callbacks=[seen], dataset_sink_mode=sink)
     metrics = model.eval(data())
@@ -79,7 +79,7 @@ def run(model, sink=False, x=X):
 
 @cache
 def alone(sink=False):
-    """What a run on one device tells."""
+    """What a run on one device reports."""
     return run(make(semi_auto=False), sink)
 
 

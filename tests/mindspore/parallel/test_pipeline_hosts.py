@@ -36,7 +36,7 @@ def without_offload():
 
 
 class Net(nn.Cell):
-    """Rows of a table, and a layer in each of two stages, cut over the four devices of its stage where that is asked for."""
+    """Rows of a table, and a layer in each of two stages, cut over the four devices of its stage where that is requested."""
 
     def __init__(self, sharded=False, **table):
         super().__init__()
@@ -222,7 +222,7 @@ def test_activations_wait_on_the_hosts(prepare, offload, schedule):
     assert {size for _, size in ways["forward"]} == {BATCH // MICRO * WIDTH * 4 // 4}
 
 
-def test_a_prefetch_that_stages_do_not_have_is_told():
+def test_a_prefetch_that_stages_do_not_have_is_reported():
     def prepare(net):
         net.layers[0].offload(backward_prefetch=3)
 
@@ -324,7 +324,7 @@ def test_all_five_features_in_one_program(cut):
     assert any(equation.again for chunk in chunks for equation in chunk.chunk.step.equations)
     variables = {item.name: item.raw for item in step.get_parameters()}
     assert {"table.embedding_table", "layers.1.0.weight", "moment1.layers.0.0.weight"} <= on_hosts(step)
-    # A moment is cut further than its product asks for.
+    # A moment is cut further than its product needs.
     moment = variables["moment1.layers.1.0.weight"]
     assert np.prod(moment.sharding.shard_shape(moment.shape)) == WIDTH * WIDTH // 4
     # Optimizer parallelism gathers what it keeps in parts; a whole table never leaves its hosts.

@@ -1,4 +1,4 @@
-"""Every way that MindSpore has to ask for stages trains as one device does: functional, AutoParallel, nested cells, fusion."""
+"""Every way that MindSpore has to request stages trains as one device does: functional, AutoParallel, nested cells, fusion."""
 
 import re
 from functools import cache

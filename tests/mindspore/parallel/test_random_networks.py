@@ -22,7 +22,7 @@ LONGEST = 3
 
 @pytest.fixture
 def few_plans(monkeypatch):
-    """Searches for less memory measure few plans, each in the way of all: how little there can be is not asked."""
+    """Searches for less memory measure few plans, each in the way of all: how little there can be is not computed."""
     monkeypatch.setattr(local_search, "_OPERATORS", 600)
     monkeypatch.setattr(limit, "_OPERATORS_AGAIN", 600)
 

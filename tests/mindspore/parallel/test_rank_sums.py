@@ -109,7 +109,7 @@ def test_sums_of_groups_come_one_after_the_other():
         (lambda loss, g, total: ops.AllGather()(loss.reshape(1)), "make each device a rank"),
     ],
 )
-def test_what_whole_tensors_do_not_tell_is_refused(combine, words):
+def test_what_whole_tensors_do_not_have_is_refused(combine, words):
     with pytest.raises(RuntimeError, match=words):
         of_ranks(combine, {})
 

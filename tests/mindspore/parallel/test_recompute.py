@@ -190,7 +190,7 @@ def test_inputs_kept_in_slices_take_less_memory():
     assert count(text, "all-gather") > count(plain, "all-gather")
 
 
-def test_weights_are_gathered_again_only_when_asked():
+def test_weights_are_gathered_again_only_on_request():
     """``parallel_optimizer_comm_recompute`` repeats the gathers of optimizer parallelism."""
     plain = count(trained("none", True, True)[2], "all-gather")
     assert count(trained("recompute", True, True)[2], "all-gather") == plain

@@ -69,7 +69,7 @@ def check_alike(after, before):
         np.testing.assert_allclose(after[1][name], value, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
-def test_the_environment_asks_for_loops(monkeypatch):
+def test_the_environment_requests_loops(monkeypatch):
     """Forward pass and backward pass are a loop each, the update is none; masks, names and values are the same."""
     plain = trained()
     monkeypatch.setenv("SPORAX_REPEATED_BLOCKS", "1")
@@ -78,7 +78,7 @@ def test_the_environment_asks_for_loops(monkeypatch):
     check_alike(looped, plain)
 
 
-def test_lazy_inline_asks_for_loops():
+def test_lazy_inline_requests_loops():
     class Lazy(Block):
         @ms.lazy_inline
         def __init__(self):

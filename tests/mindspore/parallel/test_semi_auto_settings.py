@@ -300,7 +300,7 @@ def test_sums_of_short_floats_are_made_in_float32_on_demand(forced, expected):
 
 
 @pytest.mark.parametrize(("in_float32", "expected"), [(True, "f32"), (False, "bf16")])
-def test_gradients_of_short_floats_are_combined_in_float32_unless_told_otherwise(in_float32, expected):
+def test_gradients_of_short_floats_are_combined_in_float32_unless_set_otherwise(in_float32, expected):
     step = make_step(
         lambda: Net(None, dtype=ms.bfloat16), gradient_fp32_sync=in_float32, dataset_strategy="data_parallel"
     )

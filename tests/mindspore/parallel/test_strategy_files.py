@@ -205,7 +205,7 @@ def test_a_strategy_that_does_not_fit_is_refused_at_its_operator(tmp_path):
         planned(make_step(strategy_ckpt_load_file=str(path)))
 
 
-def test_a_file_of_another_program_is_told(tmp_path):
+def test_a_file_of_another_program_is_reported(tmp_path):
     path = tmp_path / "plan.json"
     path.write_text('{"parallel_strategy_item": {"MatMul_other": {"parallel_strategy": [[8, 1], [1, 1]], "stage": 0}}}')
     with pytest.warns(UserWarning, match="no operator of this step has a strategy in"):

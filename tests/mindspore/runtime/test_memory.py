@@ -22,7 +22,7 @@ def test_arrays_that_live_on_the_first_device_are_counted(monkeypatch):
     assert _memory.max_memory_allocated() == here.nbytes  # CPUs keep no statistics
 
 
-def test_devices_with_statistics_are_asked(monkeypatch):
+def test_devices_with_statistics_are_queried(monkeypatch):
     class Device:
         def memory_stats(self):
             return {"bytes_in_use": 5, "peak_bytes_in_use": 9}
@@ -91,7 +91,7 @@ def test_the_client_of_a_gpu_gets_a_share(monkeypatch, given, share):
     assert os.environ[_memory._FRACTIONS[1]] == share
 
 
-def test_no_gpu_is_asked_for_where_jax_uses_none():
+def test_no_gpu_is_requested_where_jax_uses_none():
     assert _memory._gpu_bytes() == 0 or jax.default_backend() == "gpu"
 
 

@@ -1,4 +1,4 @@
-"""What callbacks are told and what they decide, run the same way under MindSpore and under this package.
+"""What callbacks are notified of and what they decide, run the same way under MindSpore and under this package.
 
 `run(ms, name)` runs one recipe with either package and gives JSON; `tools/golden/make_train.py` records MindSpore's.
 """
@@ -29,7 +29,7 @@ def model(ms, metrics=None, rate=0.1):
 
 
 def recorder(ms, hooks, seen):
-    """A callback that notes every hook with the epoch and step it is told."""
+    """A callback that notes every hook with the epoch and step it gets."""
 
     def note(hook):
         def call(self, run_context):
@@ -76,7 +76,7 @@ def lambda_hooks(ms):
 
 
 def facts(ms):
-    """What the run tells of itself, by hook."""
+    """What the run reports of itself, by hook."""
     report = {}
     expected = [
         "batch_num",
@@ -182,7 +182,7 @@ def saved(ms, **options):
 
 
 def stopped(ms):
-    """A stop asked for in the middle of an epoch."""
+    """A stop requested in the middle of an epoch."""
     seen = []
     stop = ms.train.LambdaCallback(
         on_train_step_end=lambda run: run.request_stop() if run.original_args().cur_step_num == 3 else None

@@ -117,7 +117,7 @@ def test_loss_monitor_ends_training_that_diverged(make_data: Any, make_model: An
         model.train(1, make_data(), callbacks=LossMonitor(0))
 
 
-def test_time_monitor_tells_times_and_throughput(make_data: Any, make_model: Any, capsys: Any) -> None:
+def test_time_monitor_reports_times_and_throughput(make_data: Any, make_model: Any, capsys: Any) -> None:
     make_model(metrics={"mae"}).fit(1, make_data(), make_data(), callbacks=TimeMonitor(data_time=True))
     number = r" *\d+\.\d+"
     pattern = (
@@ -476,12 +476,12 @@ def test_rates_that_cannot_be_set_are_refused(make_data: Any) -> None:
 def test_a_signal_ends_the_run_after_its_step_and_the_next_goes_on(
     tmp_path: Path, make_data: Any, make_model: Any
 ) -> None:
-    def ask() -> None:
+    def send_signal() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     before, history = signal.getsignal(signal.SIGTERM), History()
     leave = OnRequestExit(save_mindir=False, directory=str(tmp_path))
-    make_model().train(3, make_data(8), callbacks=[Interrupt(6, ask), leave, history])
+    make_model().train(3, make_data(8), callbacks=[Interrupt(6, send_signal), leave, history])
     assert history.epoch["epoch"] == [1, 2]
     assert signal.getsignal(signal.SIGTERM) is before
     saved = load_checkpoint(str(tmp_path / "rank_0" / "Net_train.ckpt"))
@@ -519,13 +519,13 @@ def test_a_file_is_not_looked_at_unless_the_environment_says_so(
 def test_a_signal_ends_an_evaluation(tmp_path: Path, make_data: Any, make_model: Any) -> None:
     steps = []
 
-    class Ask(Callback):
+    class SendSignal(Callback):
         def on_eval_step_end(self, run_context: Any) -> None:
             steps.append(run_context.original_args().cur_step_num)
             os.kill(os.getpid(), signal.SIGTERM)
 
     leave = OnRequestExit(save_mindir=False, directory=str(tmp_path))
-    make_model(metrics={"mae"}).eval(make_data(), callbacks=[Ask(), leave])
+    make_model(metrics={"mae"}).eval(make_data(), callbacks=[SendSignal(), leave])
     assert steps == [1]
     assert names(tmp_path / "rank_0") == ["Net_eval.ckpt"]
 

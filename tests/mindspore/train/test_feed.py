@@ -107,7 +107,7 @@ def test_a_data_set_class_of_ones_own_trains(mode: Any, kind: Any, sink: bool):
     assert steps[-1] == 6
 
 
-def test_rows_of_an_own_class_are_tensors_or_arrays_as_asked():
+def test_rows_of_an_own_class_are_tensors_or_arrays_as_requested():
     (first, *_), (second, *_) = list(Feed(OwnData()).epoch()), list(Feed(OwnData(), output_numpy=True).epoch())
     assert [type(column) for column in first] == [Tensor, Tensor]
     assert [type(column) for column in second] == [np.ndarray, np.ndarray]

@@ -1,4 +1,4 @@
-"""Callbacks are told, decide, print and save what MindSpore's do (`tools/golden/make_train.py`)."""
+"""Callbacks are notified, decide, print and save what MindSpore's do (`tools/golden/make_train.py`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import sporax.mindspore as ms
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "callbacks.json").read_text())["callbacks"]
-THROUGHPUT = ", N samples/s"  # what TimeMonitor tells here besides
+THROUGHPUT = ", N samples/s"  # what TimeMonitor reports here besides
 
 
 def test_every_recipe_is_recorded() -> None:

@@ -84,7 +84,7 @@ def test_files_are_byte_for_byte_those_of_mindspore(tmp_path: Path, name: str, o
 
 
 def without_checksum(path: Path) -> bytes:
-    """A file's bytes without the checksum that Sporax always writes, and MindSpore where it is asked to."""
+    """A file's bytes without the checksum that Sporax always writes, and MindSpore where it is set to."""
     content = path.read_bytes()
     return content[:-17] if content[-17:-10] == b"crc_num" else content
 

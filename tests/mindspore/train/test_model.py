@@ -1,4 +1,4 @@
-"""`Model`: the numbers of training, what callbacks are told, and what is refused."""
+"""`Model`: the numbers of training, what callbacks are notified of, and what is refused."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_training_that_follows_an_evaluation_trains_from_its_first_step(
     assert set(modes.eval) == {False}
 
 
-def test_sink_mode_tells_callbacks_once_per_epoch(make_data: Any, make_model: Any) -> None:
+def test_sink_mode_notifies_callbacks_once_per_epoch(make_data: Any, make_model: Any) -> None:
     ms.set_context(mode=ms.GRAPH_MODE)
     recorder = Recorder()
     make_model().train(2, make_data(), callbacks=recorder, dataset_sink_mode=True, sink_size=2)
@@ -497,7 +497,7 @@ def test_parallel_settings_that_fit(make_data: Any, make_model: Any, settings: d
     assert any((new != old).any() for new, old in zip(after, before, strict=True))
 
 
-def test_a_network_with_settings_of_its_own_does_not_ask_the_context(make_data: Any) -> None:
+def test_a_network_with_settings_of_its_own_does_not_read_the_context(make_data: Any) -> None:
     ms.set_context(mode=ms.GRAPH_MODE)
     net = AutoParallel(nn.Dense(2, 3))
     net.dataset_strategy("full_batch")

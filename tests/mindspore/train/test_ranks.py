@@ -28,7 +28,7 @@ SCRIPT = """
     assert _ranks.mean_over_ranks(float(rank)) == 0.5
     assert _ranks.any_rank(rank == 1) and not _ranks.any_rank(False)
 
-    class Ask(Callback):
+    class SendSignal(Callback):
         def on_train_step_end(self, run_context):
             if rank == 1 and run_context.original_args().cur_step_num == 3:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -38,13 +38,13 @@ SCRIPT = """
     steps = []
     look = LambdaCallback(on_train_step_end=lambda run: steps.append(run.original_args().cur_step_num))
     leave = OnRequestExit(save_mindir=False, directory=directory)
-    Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1)).train(2, data, callbacks=[Ask(), leave, look])
+    Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1)).train(2, data, callbacks=[SendSignal(), leave, look])
     assert steps == [1, 2, 3], steps
 """
 
 
 @pytest.mark.full
-def test_one_rank_is_asked_to_leave_and_both_do_after_the_same_step(tmp_path: Path) -> None:
+def test_one_rank_is_requested_to_leave_and_both_do_after_the_same_step(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

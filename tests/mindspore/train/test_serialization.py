@@ -307,7 +307,7 @@ def test_a_missing_checksum_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ckpt", "safetensors"])
-def test_a_changed_value_is_noticed_without_asking_for_a_checksum(tmp_path: Path, kind: str) -> None:
+def test_a_changed_value_is_noticed_without_a_request_for_a_checksum(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"x.{kind}"
     save_checkpoint(make_net(), str(path))
     content = bytearray(path.read_bytes())

@@ -174,7 +174,7 @@ def test_pixels_follow_the_rule_of_mindspore(tmp_path: Path, pixels: Any, first_
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 4, 4), (0, 3, 4, 4), (4,)])
-def test_what_is_no_image_is_told_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: Any) -> None:
+def test_what_is_no_image_is_reported_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: Any) -> None:
     pytest.importorskip("tensorboardX")
     said: list[str] = []
     monkeypatch.setattr(summary.log, "error", said.append)

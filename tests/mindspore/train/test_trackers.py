@@ -60,8 +60,8 @@ def test_a_tracker_of_ones_own_gets_parameters_metrics_and_figures(run):
     run(Track(notes, every=2, parameters={"width": 8}, figures=lambda context: {"weights": "a picture"}))
     kinds = [call[0] for call in notes.calls]
     assert (kinds[0], kinds[1], kinds[-1]) == ("open", "parameters", "close")
-    told = notes.calls[1][1]
-    assert told | {"epochs": 2, "steps_per_epoch": 4, "optimizer": "SGD", "width": 8} == told
+    entry = notes.calls[1][1]
+    assert entry | {"epochs": 2, "steps_per_epoch": 4, "optimizer": "SGD", "width": 8} == entry
     steps = [(step, metrics) for kind, metrics, step in (c for c in notes.calls if c[0] == "metrics")]
     assert [step for step, _ in steps] == [1, 2, 4, 6, 8, 8]
     assert steps[-1][1].keys() == {"metrics/accuracy", "metrics/eval_loss"}
@@ -236,10 +236,10 @@ def test_tokens_are_known_of_matrices_of_ids():
 
 def test_utilization_comes_from_the_plan_and_is_worked_out_once():
     class Planned:
-        asked = 0
+        queries = 0
 
         def utilization(self):
-            self.asked += 1
+            self.queries += 1
             return 0.5, "h100"
 
     planned = Planned()
@@ -256,4 +256,4 @@ def test_utilization_comes_from_the_plan_and_is_worked_out_once():
     assert figures.rates() == [f"MFU {100 * figures.utilization:.3g} % (h100)"]
     assert (figures.steps, figures.samples) == (2, 8)
     count.figures(facts)
-    assert planned.asked == 1
+    assert planned.queries == 1

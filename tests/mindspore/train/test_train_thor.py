@@ -21,7 +21,7 @@ def make(**options):
 
 
 class Matrices(ms.Callback):
-    """Remembers an inverse after every step that callbacks hear of."""
+    """Remembers an inverse after every step that callbacks get."""
 
     def __init__(self, optimizer):
         self.optimizer, self.seen = optimizer, []

@@ -13,7 +13,7 @@ directory holding a package `mindspore` that does nothing but call this module.
 What to write instead, under exceptions of Python that a script meets because a name of MindSpore is no function.
 
 Problem: documents about MindSpore write ``Cell.pipeline_stage(0)`` for what is a property; Python then says "'NoneType' object is
-not callable", and a property that has no value cannot say more. Method: the line of the script that failed tells which name it
+not callable", and a property that has no value cannot say more. Method: the line of the script that failed shows which name it
 was; the hint becomes a note of the exception, which Python prints below it. For a keyword argument that is misspelled the message
 has the function's name, and its signature the names that there are.
 
@@ -124,7 +124,7 @@ TARGET = "sporax.mindspore"
 COMPATIBLE_VERSION = "2.10.0"
 """The release of MindSpore whose names and values Sporax is compared with."""
 VERSION_VARIABLE = "SPORAX_MINDSPORE_VERSION"
-"""Environment variable with another version for `mindspore.__version__`, for programs that ask for an older one."""
+"""Environment variable with another version for `mindspore.__version__`, for programs that need an older one."""
 _VERSION = re.compile(r"\d+(\.\d+)+\w*")
 _HOMES_OF_TENSORS = frozenset(f"mindspore.common{name}" for name in ("", ".tensor", ".parameter", ".sparse_tensor"))
 SHADOW_DIRECTORY = str(Path(__file__).parent / "shadow")
@@ -168,7 +168,7 @@ class AliasFinder(MetaPathFinder):
 
         Raises:
             SporaxModuleNotFoundError: a module of MindSpore's that Sporax does not have, unless a plain import statement
-                asks for it, which gets a placeholder.
+                imports it, which gets a placeholder.
         """
         if fullname == ALIAS:
             return ModuleSpec(fullname, AliasLoader(), is_package=True)

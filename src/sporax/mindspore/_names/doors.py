@@ -60,7 +60,7 @@ def door(
         if name in known:
             with gc_paused():
                 value = resolved(known[name])
-            # Next time it is found without asking.
+            # Next time it is found without this function.
             setattr(sys.modules[package], name, value)
             return value
         if name in inner:

@@ -1,4 +1,4 @@
-"""What a module answers when it is asked for a name that Sporax does not have.
+"""What a module answers to a request for a name that Sporax does not have.
 
 A MindSpore script meets the edge of Sporax in three ways, and each gets an answer of its own with the same words:
 
@@ -10,7 +10,7 @@ A MindSpore script meets the edge of Sporax in three ways, and each gets an answ
 ==================================================  ==================================================================
 
 All of them end in the module's `__getattr__`; the instruction that the importing code executes, and its table of exception
-handlers, tell them apart.
+handlers, distinguish them.
 
 A module of the facade takes part with one line::
 
@@ -24,7 +24,7 @@ of these, and each is loaded when it is first used::
 
 Objects that stand for names that Sporax does not have, until a program uses them.
 
-Importing, naming in an annotation, deriving a class, asking `isinstance` and asking for equality are not uses: the first
+Importing, naming in an annotation, deriving a class, calls of `isinstance` and tests of equality are not uses: the first
 three need no behaviour, and nothing is an instance of a class that does not exist, or equal to it. Calling, reading an
 attribute, calculating, and making an object of a derived class are, and raise an error with the words of a failed import.
 Operators of MindSpore's that are not here, in inner modules and in `REFUSED`, are made in tables, so of them only the call of
@@ -81,7 +81,7 @@ class Placeholder:
         return f"<placeholder of '{self._path}', which Sporax does not offer>"
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):  # asked by Python itself, to learn what kind of object this is
+        if name.startswith("__"):  # read by Python itself, to learn what kind of object this is
             raise AttributeError(name)
         error = SporaxAttributeError(self._message)
         error.name = name
@@ -94,7 +94,7 @@ class Placeholder:
     def __instancecheck__(self, instance: object) -> bool:
         return False
 
-    # `issubclass` asks the class; a class that derived from the placeholder has its base among its ancestors.
+    # `issubclass` reads the class; a class that derived from the placeholder has its base among its ancestors.
     def __subclasscheck__(self, candidate: type) -> bool:
         return self._base is not None and self._base in candidate.__mro__
 
@@ -147,7 +147,7 @@ _LEAST_SIMILARITY = 0.75
 """Similarity of `difflib`, 0 to 1: below it, a suggestion is more often wrong than helpful."""
 
 SUBMODULES: set[str] = set()
-"""Full names of modules that are imported when their package is asked for them, as MindSpore's packages have them at once."""
+"""Full names of modules that are imported when they are read from their package, as MindSpore's packages have them at once."""
 
 LISTED: dict[str, Mapping[str, str]] = {}
 """Full names of packages that load names when they are first used (`doors`), and where each name is defined."""
@@ -156,7 +156,7 @@ LISTED: dict[str, Mapping[str, str]] = {}
 class MissingNameError(SporaxAttributeError):
     """A module does not have a name.
 
-    The message is made when it is read: `hasattr` and `getattr` with a default ask often and read none, and finding the
+    The message is made when it is read: `hasattr` and `getattr` with a default come often and read none, and finding the
     nearest name compares it with all that there are.
     """
 
@@ -179,13 +179,13 @@ def missing_name(module: str, name: str, reason: str | None = None) -> Any:
     """Answer for a name that `module` does not have; to be returned by that module's `__getattr__`, and only there.
 
     Args:
-        module: dotted name of the module that was asked.
+        module: dotted name of the module that was read.
         name: the name it does not have.
         reason: a sentence of its own for the message: why it is not there, and what to use instead.
 
     Returns:
         A module of `SUBMODULES`. Else a `Placeholder` (typed as Any, as all attributes of a module with a `__getattr__`
-        are), where the caller of `__getattr__` executes ``from module import name``, or asks for an operator of an inner module.
+        are), where the caller of `__getattr__` executes ``from module import name``, or requests an operator of an inner module.
 
     Raises:
         MissingNameError: the caller executes anything else; an AttributeError.
@@ -298,7 +298,7 @@ def is_plain_import_of(name: str) -> bool:
     False as well when the module is tried as one name of ``from package import name``, or by `importlib.import_module`.
     """
     frame: FrameType | None = sys._getframe(1)
-    # The import system's own frames lie between the statement and the finder that asks.
+    # The import system's own frames lie between the statement and the finder that calls.
     finders = ("importlib", "sporax.mindspore._names.alias")
     while frame is not None and frame.f_globals.get("__name__", "").startswith(finders):
         frame = frame.f_back

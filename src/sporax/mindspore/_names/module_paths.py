@@ -148,7 +148,7 @@ class PathFinder(MetaPathFinder, Loader):
 
 
 def _has(home: ModuleType, name: str) -> bool:
-    """As `hasattr`; in a function of its own, so that `home` is not asked on behalf of an import statement."""
+    """As `hasattr`; in a function of its own, so that `home` is not read on behalf of an import statement."""
     return hasattr(home, name)
 
 
@@ -193,7 +193,7 @@ def _names_of(home: str) -> str:
     if _LISTS_NAMES.search(Path(str(_spec(home).origin)).read_text(encoding="utf-8")):
         return star
     names = [name for name in dir(importlib.import_module(home)) if not name.startswith("_")]
-    # Names that it only finds when they are asked for are those of its package.
+    # Names that it only finds when they are read are those of its package.
     package = home.rpartition(".")[0]
     return "\n".join([f"from {package} import *", star, *(f"from {home} import {name} as {name}" for name in names)])
 

@@ -274,7 +274,7 @@ def build_train_network(
         step = nn.TrainOneStepCell(network, optimizer, manager.get_loss_scale())
     else:
         step = nn.TrainOneStepWithLossScaleCell(network, optimizer, update)
-    # Asked when the step is compiled: the number of stages may be set later than this.
+    # Read when the step is compiled: the number of stages may be set later than this.
     step.divisor = functools.partial(_gradient_divisor, network)
     return step.set_train()
 

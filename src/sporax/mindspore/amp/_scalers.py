@@ -134,7 +134,7 @@ class DynamicLossScaler(_Scaler):
 
 
 class LossScaleManager:
-    """What `Model` asks for a scale. Subclasses define all three methods."""
+    """Where `Model` gets a scale. Subclasses define all three methods."""
 
     def get_loss_scale(self) -> float:
         """The present scale."""

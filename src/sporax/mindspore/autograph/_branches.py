@@ -130,7 +130,7 @@ def trace(
     def note_changes(begin: dict[Any, Any], before: dict[Any, Contents]) -> None:
         for key, value in scope.values().items():
             was = begin.get(key, UNBOUND)
-            # Identity tells what has changed; equal tensors cannot be compared now.
+            # Identity shows what has changed; equal tensors cannot be compared now.
             if value is was and not changed(before.get(key, [])):
                 continue
             # Names that are never read are as if they were not bound; what they held may have other names.

@@ -1,6 +1,6 @@
 """Python statements that may meet a tensor, rewritten into calls that can.
 
-Problem: ``if x.sum() > 0:`` asks for a bool that is not known while a step is being compiled. Method: branches and bodies
+Problem: ``if x.sum() > 0:`` needs a bool that is not known while a step is being compiled. Method: branches and bodies
 become local functions, which `sporax.mindspore.autograph.flow` calls as Python would, or traces both of. The functions share the
 local variables with the rest through Python's own cells (`nonlocal`), so nothing else of the function changes.
 
@@ -207,7 +207,7 @@ class _Expressions(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         self.generic_visit(node)
-        # `in` asks for a bool of each comparison.
+        # `in` needs a bool of each comparison.
         if len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
             name = "in_" if isinstance(node.ops[0], ast.In) else "not_in"
             return _at(_call(name, node.left, node.comparators[0]), node)
@@ -432,7 +432,7 @@ class _Statements:
         self._round -= 1
         self._needed_in_round = outer
         body, written = self._new_name("body"), set(writes(node.body))
-        # Returns from within the loop end the function, which the caller must be told.
+        # Returns from within the loop end the function, which the caller must know.
         returns = any(isinstance(inside, ast.Return) for inside in inner_nodes(node.body))
         if isinstance(node, ast.While):
             test = self._new_name("test")
@@ -562,7 +562,7 @@ def _texts(texts: Iterable[str]) -> ast.Tuple:
 
 
 def _at(node: Any, at: Any) -> Any:
-    """`node` on the first line of `at`: of statements over several lines Python would else tell the last."""
+    """`node` on the first line of `at`: of statements over several lines Python would else report the last."""
     node.lineno = node.end_lineno = at.lineno
     node.col_offset, node.end_col_offset = at.col_offset, at.col_offset + 1
     return node

@@ -112,7 +112,7 @@ def _definition(tree: ast.Module, code: types.CodeType) -> Any:
             if code.co_firstlineno == min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]):
                 return node
         elif isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
-            # Several lambdas on one line are told apart by their parameters.
+            # Several lambdas on one line are distinguished by their parameters.
             names = tuple(arg.arg for arg in (*node.args.posonlyargs, *node.args.args))
             if names == code.co_varnames[: code.co_argcount]:
                 return node

@@ -22,23 +22,23 @@ from sporax.runtime.state import frames
 _PACKAGE = str(Path(__file__).parents[2])
 _COMPREHENSIONS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
 # Conversions that rewritten code can do without; others need real values in any case.
-_ASKED = frozenset(("bool", "int", "float", "index", "str"))
+_REQUESTED = frozenset(("bool", "int", "float", "index", "str"))
 
 
 def meet(what: str) -> None:
-    """A tensor whose value is not known was asked for it: rewrite the function that asks, where that helps.
+    """A tensor whose value is not known was needed: rewrite the function that reads it, where that helps.
 
     Args:
-        what: what was asked for.
+        what: what was requested.
 
     Raises:
         Retrace: the function has been rewritten.
         SporaxTypeError: it had been, and this place of it cannot be.
     """
-    if what not in _ASKED or not frames.compiling():
+    if what not in _REQUESTED or not frames.compiling():
         return
-    # The user's code may ask through a library, whose functions are not rewritten.
-    frame = _asking()
+    # The user's code may read through a library, whose functions are not rewritten.
+    frame = _requesting_frame()
     if frame is None:
         return
     code = frame.f_code
@@ -56,8 +56,8 @@ def meet(what: str) -> None:
     raise frames.Retrace(code.co_qualname)
 
 
-def _asking() -> FrameType | None:
-    """The user's frame, if it asked directly."""
+def _requesting_frame() -> FrameType | None:
+    """The user's frame, if it reads directly."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename == tensor.__file__:
         frame = frame.f_back

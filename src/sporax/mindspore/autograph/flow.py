@@ -266,7 +266,7 @@ def raised(error: Any) -> Any:
     """An error that the user raises: if that depends on a tensor, it is raised when the program has run."""
     error = error() if isinstance(error, type) else error
     if isinstance(error, BaseException) and frames.compiling():
-        # Marked, so that `_branches` tells it from mistakes.
+        # Marked, so that `_branches` distinguishes it from mistakes.
         setattr(error, RAISED, True)
     return error
 

@@ -37,7 +37,7 @@ _MOST = 8
 
 @dataclass(slots=True)
 class DeferredGradients:
-    """Gradients that were asked for and are not planned yet.
+    """Gradients that were requested and are not planned yet.
 
     Attributes:
         program: computes them.

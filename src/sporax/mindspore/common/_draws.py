@@ -1,7 +1,7 @@
 """Where initializers get their numbers from: numpy, or a program of JAX's.
 
 Problem: one recipe for values must give them on the host, in a compiled program, and for one block of an array alone. Method:
-recipes ask a `Draw` for arrays of the whole shape; a `HostDraw` of a block answers with the block, whose bits depend on positions
+recipes read arrays of the whole shape from a `Draw`; a `HostDraw` of a block gives the block, whose bits depend on positions
 in the whole array only (`_threefry`).
 
 Fan in, fan out and gain: how far initial weights spread, and numbers that follow numpy's seed.
@@ -60,7 +60,7 @@ class Draw(Protocol):
 
 
 class HostDraw:
-    """Numbers made by numpy: of a whole array, or of one block of it. Both are asked for the whole shape."""
+    """Numbers made by numpy: of a whole array, or of one block of it. Both get the whole shape."""
 
     xp = np
 

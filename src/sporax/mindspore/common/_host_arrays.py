@@ -37,7 +37,7 @@ def copied(array: Any) -> Any:
 def taken_over(array: np.ndarray[Any, Any]) -> jax.Array:
     """A `jax.Array` with the values of a numpy array that may change later, such as a view of a file: one copy of memory.
 
-    On CPUs JAX takes memory over as it is when it is aligned as XLA asks for, and copies what is not.
+    On CPUs JAX takes memory over as it is when it is aligned as XLA requires, and copies what is not.
     """
     if jax.default_backend() != "cpu" or not array.size:
         return to_device(array)

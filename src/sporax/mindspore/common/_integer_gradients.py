@@ -305,7 +305,7 @@ def _bind_smooth(equation: JaxprEqn, operands: Sequence[Array]) -> list[Array]:
     primitive = equation.primitive
     parameters = dict(equation.params)
     if parameters.get("preferred_element_type") is not None:
-        # A matrix product may ask for an integer result, which a slope is not.
+        # A matrix product may request an integer result, which a slope is not.
         parameters["preferred_element_type"] = jnp.dtype(jnp.float64)
     if parameters.get("update_jaxpr") is not None:
         # How a scatter combines two numbers was traced with the integers' dtype.

@@ -137,12 +137,12 @@ def of_all_ranks(columns: tuple[object, ...]) -> tuple[object, ...]:
     slices = [entry.split if isinstance(entry, Layout) else entry for entry in entries]
     if all(parts == 1 for entry in slices for parts in entry):
         return columns
-    _tell(count)
+    _report(count)
     return tuple(map(_repeated, columns, slices))
 
 
 @functools.cache
-def _tell(count: int) -> None:
+def _report(count: int) -> None:
     dry_run.say(
         f"each of {count} ranks gets all rows that the script gives for one, as in {count} processes; "
         "dataset_strategy='full_batch' divides them between the ranks."

@@ -1,7 +1,7 @@
 """`mindspore.common.api`: compilation, and the executors that scripts reach into.
 
 MindSpore has one object that compiles and runs graphs and one for eager operators. Here Cells compile themselves, so both
-objects only forward what scripts ask of them.
+objects only forward the calls of scripts.
 
 Small things `mindspore` offers at its top level.
 

@@ -37,7 +37,7 @@ ON_HOST = 1 << 24
 """Elements up to which numpy makes the values, 16 ns each: about a quarter of a second, less than a compilation."""
 
 _FARTHEST = 5.4
-"""Deviations that single precision tells from infinity: beyond it, a draw in 2**24 would land on a bound of any distance."""
+"""Deviations finite in single precision: beyond it, a draw in 2**24 would land on a bound of any distance."""
 
 
 class Initializer:

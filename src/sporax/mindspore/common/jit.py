@@ -1,6 +1,6 @@
 """`jit`: compile a function, a Cell or a method into one program.
 
-The work is done by `sporax.runtime.program.program.Program`; here are MindSpore's ways of asking for it.
+The work is done by `sporax.runtime.program.program.Program`; here are MindSpore's ways of requesting it.
 """
 
 from __future__ import annotations
@@ -119,13 +119,13 @@ def _result(value: Any) -> Any:
 
 
 def run_program(program: programs.Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a program; where its function asks for values, for numpy or for shapes, run that operator by operator, with a warning.
+    """Run a program; where its function reads values, for numpy or for shapes, run that operator by operator, with a warning.
 
     The same where it assigns global names, which a compiled program cannot do at each call.
     MindSpore at its default ``jit_syntax_level`` (LAX) does the same with such parts of a function.
 
     Raises:
-        SporaxTypeError: values are asked for, and a plan shards the step, or ranks work on it together, or the level is STRICT
+        SporaxTypeError: values are read, and a plan shards the step, or ranks work on it together, or the level is STRICT
             and they are for numpy.
     """
     assigned = getattr(program.function, "assigned", None)
@@ -246,14 +246,14 @@ ms_function = jit
 
 
 def lazy_inline(fn: Any = None, attrs: Any = None, policy: str | None = None) -> Any:
-    """Decorator for ``Cell.__init__`` that asks for one compilation of repeated Cells; usable with and without arguments.
+    """Decorator for ``Cell.__init__`` that requests one compilation of repeated Cells; usable with and without arguments.
 
     A compiled step that holds such a Cell has its repeated blocks as loops over stacked Parameters
     (`sporax.lowering.passes.repeat.block_loops`). Values are the same to float rounding.
 
     Args:
         fn: the ``__init__``.
-        attrs: name or names of attributes that tell Cells apart; blocks are compared by what they compute here.
+        attrs: name or names of attributes that distinguish Cells; blocks are compared by what they compute here.
         policy: None or ``"front"``, when the Cell becomes part of its caller; both mean the same here.
 
     Raises:
@@ -273,7 +273,7 @@ def lazy_inline(fn: Any = None, attrs: Any = None, policy: str | None = None) ->
 
 
 def no_inline(fn: Any = None) -> Any:
-    """Decorator that asks for a function to stay a sub-program; values are the same either way, so it stays as it is."""
+    """Decorator that requests a function to stay a sub-program; values are the same either way, so it stays as it is."""
     return fn
 
 

@@ -4,7 +4,7 @@ Problem: MindSpore's own step cells write ``loss = self.network(*inputs)`` and t
 sens)``. MindSpore's compiler makes one forward pass of the two: dropout draws once, moving statistics are updated once, and a
 pipeline has one loop over its micro batches. Traced as it is written, the step would have two.
 
-Method: calls of Cells are noted while a step is traced. Where a gradient asks for a Cell that has been called with the same
+Method: calls of Cells are noted while a step is traced. Where a gradient needs a Cell that has been called with the same
 inputs, and nothing has been written since, the trace begins again (`Retrace`), and this time the first call already prepares the
 gradient (`Pullback`), which the second one takes. A call that comes after the gradient gets its outputs. In PYNATIVE_MODE both
 calls run, as in MindSpore.
@@ -45,7 +45,7 @@ class Made:
         cell, args, kwargs: what was called.
         training: whether the Cell was in training.
         end: how often the frame had written variables behind it.
-        pullback: what its gradient needs, if one has asked.
+        pullback: what its gradient needs, if there is one.
     """
 
     cell: Any

@@ -110,7 +110,7 @@ class Parameter(Tensor):
         """MindSpore's marks for federated learning and caches of rows: nothing reads them, optimizers hand them on."""
         self.gradient_sum: Parameter | None = None
         self.moved_here = False
-        """Whether an optimizer of this process moves it, by a step that is compiled or by what servers were told."""
+        """Whether an optimizer of this process moves it, by a step that is compiled or by what servers apply."""
         self.server_rows: row_cache.RowCache | None = None
 
     def _take_values(self, source: Any) -> None:
@@ -127,7 +127,7 @@ class Parameter(Tensor):
         self.raw = copied(to_array(source, dtype))
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only where the form asked for is not there: it is converted from the one that is.
+        # Reached only where the requested form is not there: it is converted from the one that is.
         if name == "joint" or (name == "raw" and self._initializer is None and frames.slot(self, "raw") is None):
             return joint_arrays.change_form(self, name)
         return super().__getattr__(name)  # type: ignore[misc]  # defined for attribute access at run time
@@ -261,7 +261,7 @@ class Parameter(Tensor):
     def fingerprint(self) -> Mapping[str, Hashable]:
         """What a compiled step takes as fixed."""
         hooks = getattr(self, "gradient_hooks", None)
-        # The keys of hooks are never used twice, so they tell one set of hooks from another.
+        # The keys of hooks are never used twice, so they distinguish one set of hooks from another.
         return {
             "requires_grad": self._requires_grad,
             "hooks": tuple(hooks.entries) if hooks else (),
@@ -400,7 +400,7 @@ def _stays_lazy(values: Any) -> bool:
     """Whether a Parameter waits with its values until they are needed."""
     if _lazy.depth:
         return True
-    # Recipes of users may draw from a stream of their own, so they are asked in the order of creation.
+    # Recipes of users may draw from a stream of their own, so they are called in the order of creation.
     if not getattr(values, "may_wait", False):
         return False
     # The plan of a step says which slice a device makes; a mode may be set after the network is made.

@@ -85,7 +85,7 @@ def offloading(prefetch: int) -> Iterator[None]:
             "program of a stage brings back what it reads when it begins.",
             stacklevel=2,
         )
-    # The number of the scope tells the pass which call it was.
+    # The number of the scope says to the pass which call it was.
     with jax.named_scope(offload_scope(next_number() + 1, prefetch)):
         yield
 

@@ -33,14 +33,14 @@ def set_seed(seed: int) -> None:
     _KERNEL_SEEDS.calls.clear()
     operators.seed(seed)
     initializers.seed(seed)
-    # The dataset package, which does without JAX, reads this seed when it is imported; it must be told only if it was before.
+    # The dataset package, which does without JAX, reads this seed when it is imported; it must be set only if it was before.
     config = sys.modules.get("sporax.mindspore.dataset.config")
     if config is not None:
         config.set_seed(seed % 2**32)
 
 
 class _KernelSeeds:
-    """How often seeds of operators were asked for: MindSpore moves them on so that two calls differ.
+    """How often seeds of operators were drawn: MindSpore moves them on so that two calls differ.
 
     Attributes:
         calls: numbers of former calls by operator and seed.
@@ -70,7 +70,7 @@ def _get_graph_seed(op_seed: int | None, kernel_name: str) -> tuple[int, int]:
 
     Args:
         op_seed: the operator's own; None is 0.
-        kernel_name: which operator asks.
+        kernel_name: which operator draws.
 
     Returns:
         Both below 2³¹ - 1; (0, 0) where neither is set.

@@ -1,7 +1,7 @@
 """`Tensor`: a thin, mutable wrapper around one `jax.Array`.
 
 Everything that computes lives in `sporax.mindspore.ops`, whose operator table also attaches the arithmetic and the methods to
-this class. Here is what makes a Tensor a Tensor: construction with MindSpore's dtype rules, what it tells about itself,
+this class. Here is what makes a Tensor a Tensor: construction with MindSpore's dtype rules, what it reports about itself,
 conversion to and from numpy and DLPack, indexing, and its registration as a pytree node.
 """
 
@@ -127,7 +127,7 @@ class Tensor:
         return self
 
     def _make_values(self) -> None:
-        """Make the values, unless another thread has done so since it was asked whether they are there."""
+        """Make the values, unless another thread has done so since the test whether they are there."""
         with _first_use:
             if self._initializer is None:
                 return
@@ -298,7 +298,7 @@ class Tensor:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         values = np.asarray(_concrete(self.array, "numpy"))
-        # Always a copy, whatever numpy asks for.
+        # Always a copy, whatever numpy requests.
         return np.array(values, dtype=dtype or values.dtype, copy=True)
 
     def __jax_array__(self) -> jax.Array:
@@ -499,7 +499,7 @@ def _constant(array: np.ndarray[Any, Any]) -> jax.Array:
     if frames.current_frame() is None:
         return to_device(array)
     traced = jnp.asarray(array)
-    # Remembered, so that code can ask for the value while the step is traced.
+    # Remembered, so that code can read the value while the step is traced.
     trace_constants.note(traced, lambda: array)
     return traced
 
@@ -588,7 +588,7 @@ def _concrete(array: jax.Array, what: str) -> Any:
         if values is None:
             for meet in _when_unknown:
                 meet(what)
-            # A step that asks for numpy arrays can run operator by operator instead; other requests cannot.
+            # A step that needs numpy arrays can run operator by operator instead; other requests cannot.
             kind = frames.ValueNeededError if what in _NUMPY_FORMS and frames.compiling() else SporaxTypeError
             raise kind(_TRACED_VALUE.format(what=what))
         return values

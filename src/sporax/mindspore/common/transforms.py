@@ -1,6 +1,6 @@
 """Derivatives of functions and Cells: `value_and_grad`, `grad`, `jvp`, `vjp`, `GradOperation`.
 
-What differentiates is in `_pullback`; here are MindSpore's ways of asking for it and the forms it answers in. Outputs that
+What differentiates is in `_pullback`; here are MindSpore's ways of requesting it and the forms it answers in. Outputs that
 are not scalars are differentiated as their sum, as MindSpore does.
 
 Functions over a further dimension, and whole Jacobians: `vmap`, `jacfwd`, `jacrev`.
@@ -111,7 +111,7 @@ def _find_grad(gradients: Any, key: int | str) -> Tensor | None:
 
 
 class GradOperation:
-    """Older way to ask for gradients: ``GradOperation(…)(net)(x)`` or ``GradOperation(…)(net, weights)(x)``.
+    """Older way to request gradients: ``GradOperation(…)(net)(x)`` or ``GradOperation(…)(net, weights)(x)``.
 
     Args:
         get_all: gradients of all inputs (a tuple), those by name last, not of the first only.

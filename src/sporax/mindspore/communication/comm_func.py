@@ -23,7 +23,7 @@ from sporax.runtime.ranks import collectives, groups
 
 WORLD = groups.WORLD_GROUPS[0]
 Handled = tuple[Tensor, CommHandle | None]
-"""A result, and its handle if one was asked for."""
+"""A result, and its handle if one was requested."""
 
 __all__ = """
     CommHandle P2POp all_gather_into_tensor all_reduce all_to_all_single_with_output_shape all_to_all_v_c

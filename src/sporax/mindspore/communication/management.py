@@ -1,4 +1,4 @@
-"""Joining a job, and asking about ranks and groups: `mindspore.communication.management`."""
+"""Joining a job, and queries of ranks and groups: `mindspore.communication.management`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def init(backend_name: str | None = None) -> None:
     # All ranks have to come here: joining is a collective operation.
     world = collectives.meet()
     context.set_world(world.size, world.rank)
-    # After joining, since asking for the backend starts JAX.
+    # After joining, since reading the backend starts JAX.
     GlobalComm.BACKEND = backend_name or ("nccl" if jax.default_backend() == "gpu" else "mccl")
     GlobalComm.WORLD_COMM_GROUP = _BACKENDS[GlobalComm.BACKEND]
     GlobalComm.INITED = True

@@ -166,7 +166,7 @@ def _present_target() -> str:
 
 def _set_target(values: dict[str, Any], target: Any) -> dict[str, Any]:
     one_of(*_TARGETS)(_SET, "device_target", target)
-    # JAX is not asked about "Ascend": the question starts its backend. A CPU is always there.
+    # JAX is not queried about "Ascend": the query starts its backend. A CPU is always there.
     if target == "Ascend" or target == "GPU" != _present_target():
         found = "simulated devices" if SIMULATED_DEVICES in os.environ.get("XLA_FLAGS", "") else "what JAX finds"
         _warn_once(f"device_target='{target}'", f"is accepted for compatibility; this process runs on {found} instead.")
@@ -202,7 +202,7 @@ def _is_there(index: int, target: str | None) -> bool:
 def _local_devices(target: str | None) -> Sequence[Any]:
     import jax
 
-    # None asks for the devices of JAX's default backend.
+    # None stands for the devices of JAX's default backend.
     devices: Sequence[Any] = jax.local_devices(backend="cpu" if target == "CPU" else None)
     return devices
 

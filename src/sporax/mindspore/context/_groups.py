@@ -35,7 +35,7 @@ def set_offload_context(offload_config: dict[str, Any]) -> None:
     For(_SET_OFFLOAD).typed("the argument", offload_config, "a dict", dict)
     _offload.set(offload_config)
     for key in offload_config:
-        # Told once, and only where a flag asks for something that does not happen.
+        # Reported once, and only where a flag requests something that does not happen.
         if key in _WITHOUT_EFFECT and key not in _warned and getattr(_offload.current, key) is not True:
             _warned.add(key)
             warnings.warn(f"For '{_SET_OFFLOAD}', '{key}' {_WITHOUT_EFFECT[key]}", UserWarning, stacklevel=2)
@@ -75,7 +75,7 @@ _WITHOUT_EFFECT = {
     "host_mem_block_size": "is kept and has no effect: the backend allocates host memory in blocks of its own size.",
     "enable_pinned_mem": "False is kept and has no effect: host memory is always pinned.",
 }
-"""What is said once of settings that change nothing. Flags that are on ask for what happens, or for how files are read."""
+"""What is said once of settings that change nothing. Flags that are on request what happens, or for how files are read."""
 
 _warned: set[str] = set()
 

@@ -133,7 +133,7 @@ def snapshot() -> ParallelConfig:
 
 
 def parallel_mode() -> str:
-    """The present parallel mode; quicker than a snapshot, for what is asked at every call of a Cell."""
+    """The present parallel mode; quicker than a snapshot, for what is read at every call of a Cell."""
     return _settings.current.config.parallel_mode
 
 
@@ -223,12 +223,12 @@ def _on_config(setter: Setter, *noted: str) -> Setter:
 
 
 def _gives_way(setter: Setter) -> Setter:
-    """A number of devices that gives way to the one that `sporax plan --devices` asks for."""
+    """A number of devices that gives way to the one that `sporax plan --devices` sets."""
 
     def set_number(config: Any, value: Any) -> Any:
-        asked = os.environ.get(DEVICES, "") if SESSION.plans_all else ""
+        requested = os.environ.get(DEVICES, "") if SESSION.plans_all else ""
         config = setter(config, value)
-        return dataclasses.replace(config, device_num=int(asked)) if asked else config
+        return dataclasses.replace(config, device_num=int(requested)) if requested else config
 
     return set_number
 
@@ -316,7 +316,7 @@ _NOTED: dict[str, Setter] = {
     "global_rank": stored(_SET, "global_rank", number(0, MAX_RANKS - 1)),
     "parameter_broadcast": stored(_SET, "parameter_broadcast", _FLAGS["parameter_broadcast"]),
 }
-"""Settings of which programs ask whether they were set."""
+"""Settings of which programs test whether they were set."""
 _CHECKS: dict[str, Check] = {
     # Flags and texts without another check below.
     **{key: kind(hint) for key, hint in get_type_hints(ParallelSettings).items() if hint in (bool, str)},

@@ -1,6 +1,6 @@
-"""What a step may ask for today.
+"""What a step may request today.
 
-Settings are stored as soon as they are set. Whether the system can do what they ask for is said here, when a step is
+Settings are stored as soon as they are set. Whether the system can do what they request is said here, when a step is
 compiled: a setting that would change the result and is not there yet is an error, never a silent run without it.
 """
 
@@ -58,7 +58,7 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
         num_devices: how many ranks the job really has.
 
     Raises:
-        SporaxRuntimeError: the settings contradict each other or the job, or ask for something that is not offered yet.
+        SporaxRuntimeError: the settings contradict each other or the job, or request something that is not offered yet.
     """
     # Each stage gets the same number of devices.
     if config.device_num % config.pipeline_stages:
@@ -301,7 +301,7 @@ def _recompute_limit() -> int:
 
 
 def offload_tags() -> tuple[str, ...]:
-    """What the settings of memory offload ask of steps, as tags (`runtime.storage.host_memory`, `lowering.passes.pass_tags`)."""
+    """The settings of memory offload, as tags of steps (`runtime.storage.host_memory`, `lowering.passes.pass_tags`)."""
     if not memory_offload():
         return ()
     config = offload_snapshot()

@@ -1,7 +1,7 @@
 """A pipeline read for all ranks, where one process acts for them: their shares of the rows, and their patches of images.
 
 Shares. Scripts give each rank a share: ``num_shards=get_group_size(), shard_id=get_rank()``. A process that acts for several
-ranks asks for the first one's. So its pipeline is read once for each rank, and a batch holds the batches of all ranks, one
+ranks reads the first one's. So its pipeline is read once for each rank, and a batch holds the batches of all ranks, one
 after another: when a step divides it between the ranks, each has the rows that a process of its own would have read.
 
 Patches. Scripts that divide images give each rank its own patch: `map` with `SlicePatches`, then `project` to the patch that
@@ -49,7 +49,7 @@ def for_all_ranks(dataset: Described) -> Build:
         return build
     from sporax.mindspore.parallel import auto_parallel  # here: it loads networks, which pipelines do not need
 
-    # Asked when reading starts, since the context may be set after the pipeline is described.
+    # Read when reading starts, since the context may be set after the pipeline is described.
     of_inputs = [auto_parallel.slices_of_global_input(number) for number in range(len(columns))]
     # A column is put together only where the step's sharding has as many slices as there are patches.
     num_slices = {

@@ -45,7 +45,7 @@ class Recorded(Declared):
 
 
 def _misfit(cls: type, fault: TypeError) -> SporaxTypeError:
-    """The error for a call that does not fit: in the words of `inspect`, which MindSpore asks."""
+    """The error for a call that does not fit: in the words of `inspect`, which MindSpore calls."""
     return SporaxTypeError(f"For '{cls.__name__}', {fault}.")
 
 
@@ -73,7 +73,7 @@ def recorded_arguments(made: Recorded, kind: type | None = None) -> dict[str, An
 
     Args:
         made: the object.
-        kind: the class whose arguments are asked for; the object's own by default.
+        kind: the class whose arguments are read; the object's own by default.
     """
     recorded: dict[type, tuple[tuple[Any, ...], dict[str, Any]]] = vars(made).get("_given", {})
     base = next((base for base in (kind or type(made)).__mro__ if base in recorded), None)

@@ -1,7 +1,7 @@
 """Where a pipeline meets the program that reads it: functions that run when rows reach a `map`, and rows that wait.
 
-A pipeline reads ahead of its user, so the user cannot tell when a row is worked on. A `map` with callbacks is a flow of one
-thread; what an epoch of the iterator is, the iterator's reader says. `WaitedDSCallback`, which also hears the training, is in
+A pipeline reads ahead of its user, so the user cannot know when a row is worked on. A `map` with callbacks is a flow of one
+thread; what an epoch of the iterator is, the iterator's reader says. `WaitedDSCallback`, which also sees the training, is in
 `sporax.mindspore.train.callback`.
 
 Where a function needs something that the user learns from earlier batches (a loss, say), a gate in front of it lets only as many
@@ -123,7 +123,7 @@ class Events:
     def __init__(self, callbacks: Sequence[DSCallback]) -> None:
         # What iterators set below is read by the thread that works on rows; one thread per `map`, so no lock.
         self._callbacks = tuple(callbacks)
-        # No events for readings that only ask for shapes or sizes.
+        # No events for readings that only need shapes or sizes.
         self._is_read = False
         self._epoch = self._total = self._rows = 0
         self._begins_epoch = False
@@ -144,7 +144,7 @@ class Events:
 
     def end_epoch(self) -> None:
         """The iterator got the last row of an epoch."""
-        # Only once per epoch, however often the reader asks at its end.
+        # Only once per epoch, however often the reader calls at its end.
         if self._is_read:
             self._call("ds_epoch_end", self._rows)
         self._is_read = False

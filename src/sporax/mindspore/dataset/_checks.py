@@ -233,7 +233,7 @@ class SharesOfAll(tuple[int, int]):
 
 
 def parallel_context() -> Any:
-    """The context of ranks, loaded when it is asked: it loads JAX, which reading data does not need."""
+    """The context of ranks, loaded when it is read: it loads JAX, which reading data does not need."""
     from sporax.mindspore import context
 
     return context
@@ -288,7 +288,7 @@ def independent(where: str, feature: str) -> None:
     """Refuse what MindSpore refuses in the mode in which a process of its own reads the data.
 
     Raises:
-        SporaxRuntimeError: MS_INDEPENDENT_DATASET asks for that mode.
+        SporaxRuntimeError: MS_INDEPENDENT_DATASET requests that mode.
     """
     if os.environ.get("MS_INDEPENDENT_DATASET", "").strip() in ("True", "true"):
         raise in_words(SporaxRuntimeError, where, f"{feature} is not supported in Dataset Independent mode.")
@@ -298,7 +298,7 @@ def options(where: str, options: dict[str, Any]) -> None:
     """Take note of arguments that MindSpore has and Sporax does not.
 
     Raises:
-        SporaxNotImplementedError: one of them asks for something.
+        SporaxNotImplementedError: one of them requests something.
         SporaxTypeError: an unknown argument.
     """
     for name, value in options.items():

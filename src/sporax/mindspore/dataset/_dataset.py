@@ -396,7 +396,7 @@ class Dataset(Described):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _first_rows(self) -> Iterator[Row]:
-        return itertools.islice(rows_of(for_all_ranks(self)(Pass(0, 0, asks=True))), 1)
+        return itertools.islice(rows_of(for_all_ranks(self)(Pass(0, 0, is_query=True))), 1)
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
@@ -423,7 +423,7 @@ class Dataset(Described):
 
 
 class StepDataset(Dataset):
-    """What a step makes of the datasets before it. Programs ask for these classes with `isinstance`, and a few make them.
+    """What a step makes of the datasets before it. Programs test for these classes with `isinstance`, and a few make them.
 
     A class has the arguments of the method of `Dataset` as attributes, checked, under their names.
     """
@@ -437,10 +437,10 @@ class StepDataset(Dataset):
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters if hasattr(self, name)}
 
     def _flow_workers(self) -> StepWorkers:
-        """Workers for a flow: one thread where rows wait, since others would ask for rows that are not released."""
+        """Workers for a flow: one thread where rows wait, since others would request rows that are not released."""
         waits = any(self._gates()) or any(step._events for step in self._walk())
         return StepWorkers(1 if waits else self.num_parallel_workers or 1, self.python_multiprocessing)
 
     def _table_workers(self) -> StepWorkers:
-        """Processes for the table before it, where a step below asks for some."""
+        """Processes for the table before it, where a step below requests some."""
         return StepWorkers(max(step._num_processes() for step in self._walk()), processes=True)

@@ -195,7 +195,7 @@ class Described(Recorded, abc.ABC):
     def _count(self) -> int:
         if self._one_for_one:
             return self._child._num_rows()
-        stream = self._stream(Pass(0, 0, asks=True))
+        stream = self._stream(Pass(0, 0, is_query=True))
         return stream.size if isinstance(stream, Table) else sum(1 for _ in stream.rows())
 
     def _walk(self) -> Iterator[Described]:

@@ -55,10 +55,10 @@ class Workers:
 
 
 def choose_workers(dataset: Described) -> Workers:
-    """Workers as the pipeline's operations ask for them.
+    """Workers as the pipeline's operations set them.
 
-    User code runs in one thread unless its operation asks for more, so that it need not be thread-safe and sees the
-    rows in order. Processes are used where an operation asks for several workers with `python_multiprocessing`; those of
+    User code runs in one thread unless its operation requests more, so that it need not be thread-safe and sees the
+    rows in order. Processes are used where an operation requests several workers with `python_multiprocessing`; those of
     flows belong to their steps (`_workers`). In debug mode there are none: the user's thread does all.
     """
     if config.get_debug_mode():
@@ -118,7 +118,7 @@ class _GrainTable(grain.MapDataset[Row]):  # type: ignore[misc]  # grain has no 
         return self._table.size - self._start
 
     def __getitem__(self, index: Any) -> Any:
-        # grain asks with slices to shard a data set among worker processes.
+        # grain reads slices to shard a data set among worker processes.
         if isinstance(index, slice):
             return self.slice(index)
         # One row per request: grain's workers fetch rows in parallel, and batches have been made by the table.
@@ -265,7 +265,7 @@ class _FlowReader:
             return _next(self._rows)
         except StopIteration:
             for events in self._events:
-                # Before the thread is stopped: callbacks hear the end of the epoch they belong to.
+                # Before the thread is stopped: callbacks get the end of the epoch they belong to.
                 events.end_epoch()
             self._end_reading()
             self._epoch, self._start = self._epoch + 1, 0

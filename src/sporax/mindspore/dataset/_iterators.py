@@ -158,7 +158,7 @@ class RowIterator(abc.ABC):
         if self._epoch or self._row:
             # `set_state` before the first row.
             reader.seek(self._epoch, self._row)
-        # Only jobs with parameter servers read one row more than the user asked for.
+        # Only jobs with parameter servers read one row more than the user requested.
         return reader if SESSION.servers is None else _AnnouncingReader(reader, self._columns)
 
     @abc.abstractmethod
@@ -227,8 +227,8 @@ class RowIterator(abc.ABC):
 
 
 class _AnnouncingReader:
-    """Reads one row ahead and tells the connection to parameter servers of both, so that rows of embedding tables that the
-    next batch needs can be asked for while the step of this one runs.
+    """Reads one row ahead and passes both to the connection to parameter servers, so that rows of embedding tables that the
+    next batch needs can be requested while the step of this one runs.
 
     Args:
         reader: where rows come from.

@@ -413,7 +413,7 @@ def _decoded(document: Document) -> Dataset:
     For("deserialize").refuse_state("op_type" not in document, "every step must have 'op_type'", sorted(document))
     kind = document["op_type"]
     if document.get("num_parallel_workers") == config.get_num_parallel_workers():
-        # What the settings say is not asked for.
+        # What the settings say is not requested.
         document = {name: value for name, value in document.items() if name != "num_parallel_workers"}
     for name in _FUNCTIONS:
         if document.get(name) not in (None, []) and (document[name] == PYTHON or name == "callback"):

@@ -1,6 +1,6 @@
 """Random numbers of the pipeline, all counted rather than drawn from one running stream; orders of rows are in `_shuffles`.
 
-A number depends only on (seed, pass over the data, operation, row), never on who asks first. So threads, worker
+A number depends only on (seed, pass over the data, operation, row), never on who reads first. So threads, worker
 processes and an iterator restored in mid-epoch all see the same data, and shards that share a seed share a permutation.
 
 MindSpore's transforms draw from an engine of each worker, one row after the other, by the distributions of libstdc++
@@ -41,9 +41,9 @@ class Pass:
         epoch: number of the iterator's epoch, which repeats within it do not change.
         patch: which part of images split into patches it reads.
         rank: whose share it reads, where this process reads the shares of all ranks.
-        step: what a pass adds to the seed where MindSpore asks for it again: 0 where the user has set it.
+        step: what a pass adds to the seed where MindSpore draws it again: 0 where the user has set it.
         records: it reads MindRecord files, which MindSpore shuffles in a way of their own.
-        asks: it only asks for a size or a shape; no program reads its rows.
+        is_query: it only reads a size or a shape; no program reads its rows.
         readings: what the passes for all patches read together; None where there is one.
     """
 
@@ -55,7 +55,7 @@ class Pass:
     rank: int = 0
     step: int = 1
     records: bool = False
-    asks: bool = False
+    is_query: bool = False
     readings: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     def at(self, index: int) -> Pass:

@@ -1,7 +1,7 @@
 """One pass of a pipeline: tables, whose rows can be requested in any order, and flows, which are read from the beginning.
 
 A table answers `gather(row numbers) -> Block`. Sources are tables; shuffling, sharding, skipping and taking only rearrange
-row numbers; maps and batches ask their parent for just the rows they need. Because any row can be requested, worker threads
+row numbers; maps and batches request just the rows they need from their parent. Because any row can be requested, worker threads
 and processes share the work without talking to each other, and an iterator resumes by counting.
 
 Generators, text files, `filter`, `flat_map` and everything above them are flows. A flow is a function that starts one
@@ -81,7 +81,7 @@ class Repeated(Table):
     """Pass after pass of a pipeline; pass number k is built when it is first read.
 
     A pass is built once, by one thread, and kept while later rows may still need it: a user's own sampler may draw
-    another order each time it is asked.
+    another order each time it is called.
 
     Args:
         build: pass number -> table of that pass.
@@ -127,7 +127,7 @@ class Repeated(Table):
                         f"{self._rows} and epoch {number} has {table.size}; check the sampler."
                     )
                 self._built[number] = table
-                # Older passes are not asked for any more.
+                # Older passes are not requested any more.
                 for old in [k for k in self._built if k <= number - self._capacity]:
                     del self._built[old]
             return self._built[number]
@@ -454,7 +454,7 @@ def batched(
         for number in itertools.count():
             # The first row decides whether there is a batch at all.
             group = list(itertools.islice(rows, 1))
-            if not group:  # a user's function is not asked for the size of a batch that does not come
+            if not group:  # a user's function is not called for the size of a batch that does not come
                 return
             size = size_of(number)
             group += itertools.islice(rows, size - 1)

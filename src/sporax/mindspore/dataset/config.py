@@ -200,9 +200,9 @@ def load(file: str) -> None:
 
 
 def _keep(where: str, value: Any, actual: Any, reason: str) -> None:
-    """Remember a setting that changes nothing, and say so if it asks for something else than what happens."""
+    """Remember a setting that changes nothing, and say so if it requests something else than what happens."""
     _settings.without_effect[where.removeprefix("set_")] = value
-    # A setting that asks for what happens anyway is silent.
+    # A setting that requests what happens anyway is silent.
     if value != actual:
         warnings.warn(f"For '{where}', {value!r} has no effect: {reason}.")
 
@@ -227,7 +227,7 @@ _NO_TUNING = "the number of workers and what is read ahead are as set"
 
 
 def set_enable_autotune(enable: bool, filepath_prefix: str | None = None) -> None:
-    """Ask for tuning of workers and queues, which has no effect here."""
+    """Request tuning of workers and queues, which has no effect here."""
     if enable is True:
         check.independent("set_enable_autotune", "Dataset AutoTune")
     _keep_flag("set_enable_autotune", "enable", enable, False, _NO_TUNING)
@@ -255,7 +255,7 @@ get_autotune_interval = _stored("autotune_interval", 0, "Steps between changes o
 
 
 def set_auto_num_workers(enable: bool) -> None:
-    """Ask for tuning of the number of workers, which has no effect here."""
+    """Request tuning of the number of workers, which has no effect here."""
     _keep_flag("set_auto_num_workers", "enable", enable, False, _NO_TUNING)
 
 
@@ -263,7 +263,7 @@ get_auto_num_workers = _stored("auto_num_workers", False, "Whether tuning of the
 
 
 def set_numa_enable(numa_enable: bool) -> None:
-    """Ask for memory near the cores of a rank, which has no effect here."""
+    """Request memory near the cores of a rank, which has no effect here."""
     _keep_flag(
         "set_numa_enable", "numa_enable", numa_enable, False, "the launcher or the system binds processes to cores"
     )
@@ -273,7 +273,7 @@ get_numa_enable = _stored("numa_enable", False, "Whether memory near the cores w
 
 
 def set_enable_shared_mem(enable: bool) -> None:
-    """Ask for shared memory between processes, which is always used."""
+    """Request shared memory between processes, which is always used."""
     _keep_flag("set_enable_shared_mem", "enable", enable, True, "worker processes hand rows over in shared memory")
 
 
@@ -281,7 +281,7 @@ get_enable_shared_mem = _stored("enable_shared_mem", True, "Whether shared memor
 
 
 def set_enable_watchdog(enable: bool) -> None:
-    """Ask for a thread that ends stuck worker processes; here each ends by itself when its user has gone."""
+    """Request a thread that ends stuck worker processes; here each ends by itself when its user has gone."""
     _keep_flag("set_enable_watchdog", "enable", enable, True, "each worker process watches its user")
 
 
@@ -327,10 +327,10 @@ get_multiprocessing_start_method = _stored(
 
 
 def set_auto_offload(offload: bool) -> None:
-    """Ask for transforms on the device, which has no effect here.
+    """Request transforms on the device, which has no effect here.
 
     Raises:
-        SporaxRuntimeError: MS_INDEPENDENT_DATASET asks for a mode without it.
+        SporaxRuntimeError: MS_INDEPENDENT_DATASET requests a mode without it.
     """
     if offload is True:
         check.independent("set_auto_offload", "Dataset Offload")

@@ -519,7 +519,7 @@ class Sampler(BuiltinSampler):
 
     def _order_of_rank(self, num_rows: int, run: Pass) -> Order:
         self.dataset_size = num_rows
-        if not run.asks:
+        if not run.is_query:
             # In this order: `reset` may use the size.
             if self._was_read:
                 self.reset()
@@ -553,7 +553,7 @@ class _Indexed:
 
 
 class IterSampler(Sampler):
-    """The row numbers an iterable yields, asked again for each pass.
+    """The row numbers an iterable yields, read again for each pass.
 
     Args:
         sampler: iterable of row numbers.
@@ -612,7 +612,7 @@ class FixedOrder(BuiltinSampler):
 def _row_numbers(where: str, items: Iterator[int], num_rows: int, limit: int | None) -> Order:
     rows: list[int] = []
     for item in items:
-        # Before the item is used: an endless iterable is not asked once more than needed.
+        # Before the item is used: an endless iterable is not read once more than needed.
         if limit is not None and len(rows) >= limit:
             break
         if not isinstance(item, numbers.Integral):
@@ -627,7 +627,7 @@ def select_sampler(
     where: str, num_samples: object, sampler: object, shuffle: object, num_shards: object, shard_id: object, *,
     by_file: bool = False,
 ) -> BuiltinSampler:  # fmt: skip
-    """The sampler a source's arguments ask for; `by_file` says whether its labels are numbers of files.
+    """The sampler a source's arguments request; `by_file` says whether its labels are numbers of files.
 
     As in MindSpore, `num_samples` with shuffling and without sharding draws rows with replacement.
 
@@ -646,10 +646,10 @@ def select_sampler(
             other = "sharding" if shards is not None else "shuffle" if shuffle is not None else "num_samples"
             words = f"sampler and {other} cannot be specified at the same time."
             if where in IN_MEMORY:
-                asked = (
+                requested = (
                     f"num_samples: {num_samples}, num_shards: {num_shards}, shard_id: {shard_id}, shuffle: {shuffle}"
                 )
-                words = f"Conflicting arguments during sampler assignments. {asked}."
+                words = f"Conflicting arguments during sampler assignments. {requested}."
             raise in_words(ConflictingArgumentsError, where, words)
         return _checked_sampler(where, sampler, count, by_file)
     if shards is not None:

@@ -1,4 +1,4 @@
-"""Attributes that are read or made when they are asked for: settings of the process, and what MindSpore's layers have.
+"""Attributes that are read or made when they are first read: settings of the process, and what MindSpore's layers have.
 
 A script may set the parallel mode, or call `init`, after it has made a training Cell. What such a Cell kept of the settings
 before would be wrong without a word, so it keeps nothing: compiled steps depend on the settings themselves.

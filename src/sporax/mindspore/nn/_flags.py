@@ -132,7 +132,7 @@ class CellFlags:
         return self
 
     def set_boost(self, boost_type: str) -> Self:
-        """Ask for an acceleration of MindSpore's: it has no counterpart here and changes nothing, which is said.
+        """Request an acceleration of MindSpore's: it has no counterpart here and changes nothing, which is said.
 
         Raises:
             SporaxValueError: not ``"less_bn"``.

@@ -159,7 +159,7 @@ class CellTree(Generic[AnyCell]):
             parameter.name = prefix + path
 
     def update_cell_prefix(self) -> None:
-        """Tell every Cell below its path, which later unnamed Parameters take as prefix."""
+        """Set the path of every Cell below, which later unnamed Parameters take as prefix."""
         for path, cell in self.cells_and_names():
             cell._param_prefix = f"{path}." if path else ""
 

@@ -497,7 +497,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         return getattr(self, "_dynamic_inputs", None)
 
     def set_broadcast_flag(self, mode: bool = True) -> Self:
-        """Ask for the Parameters of rank 0 to be broadcast before the first step."""
+        """Request the Parameters of rank 0 to be broadcast before the first step."""
         self._mark("broadcast", bool(mode))
         return self
 

@@ -17,7 +17,7 @@ from sporax.mindspore.ops._core import Primitive, taking
 
 
 class _Followed(Cell):
-    """A layer that is followed by normalisation over the batch and an activation, where settings ask for them."""
+    """A layer that is followed by normalisation over the batch and an activation, where settings set them."""
 
     def _follow(
         self, norm: type[BatchNorm1d | BatchNorm2d], channels: int, has_bn: bool, numbers: tuple[float, float],

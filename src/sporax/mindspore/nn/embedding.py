@@ -89,7 +89,7 @@ class EmbeddingLookup(Layer):
         self._mark_slices(_RANK_OF_IDS)
 
     def _mark_slices(self, rank: int) -> None:
-        """Tell plans how the lookup of ids of so many dimensions is sharded, by the parallel settings as they are now."""
+        """Set for plans how the lookup of ids of so many dimensions is sharded, by the parallel settings as they are now."""
         # Only a plan shards lookups.
         config = context.snapshot()
         if not config.in_global_view:
@@ -138,7 +138,7 @@ class EmbeddingLookup(Layer):
         return wrap(jnp.where(inside[..., None], rows, 0))
 
     def prefetch(self, indices: Any) -> None:
-        """Ask the servers for rows that the next step will look up, while the device still works on this one.
+        """Request from the servers the rows that the next step will look up, while the device still works on this one.
 
         Args:
             indices: ids of the next batch, a Tensor or numpy array.
@@ -174,7 +174,7 @@ def _first_rows(name: str, param_init: Any) -> dict[str, Any]:
     recipe = by_name(param_init) if isinstance(param_init, str) else param_init
     settings = vars(recipe) if isinstance(recipe, Initializer) else {}
     kind = type(recipe).__name__
-    # Servers draw rows when they are first asked for, so they must know the distribution.
+    # Servers draw rows when they are first requested, so they must know the distribution.
     if kind == "Normal" and settings["mean"] == 0:
         return {"distribution": "normal", "sigma": float(settings["sigma"])}
     if kind == "Uniform":

@@ -157,7 +157,7 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
 
     Attributes:
         softmax_cross_entropy, one_hot, sparse_softmax_cross_entropy: primitives that can have a strategy. Sparse labels go
-            through the last one (with the reduction ``"mean"``) if that was told something, or through the first two.
+            through the last one (with the reduction ``"mean"``) if that has a strategy, or through the first two.
     """
 
     sparse: bool = setting(argument.boolean, "labels are class indices, not probabilities.", default=False)
@@ -184,7 +184,7 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
         return self.get_loss(self.softmax_cross_entropy(logits, labels)[0])
 
     def _sparse(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Through the primitives that plans were told of; through one operator when they were told of none."""
+        """Through the primitives that have strategies; through one operator when none has."""
         dense = argument.configured(self.one_hot, self.softmax_cross_entropy)
         # One operator, which computes log-softmax without the probabilities.
         if self.reduction == "mean" and (argument.configured(self.sparse_softmax_cross_entropy) or not dense):

@@ -71,7 +71,7 @@ def _from_numbers(where: str, obj: Any, dtype: Any) -> Tensor:
         raise SporaxTypeError(
             f"For 'numpy.{where}', the input must be a Tensor, a number or lists of them, but got {type(obj).__name__}."
         )
-    # `np.asarray` would ask a Tensor of a compiled step for its values.
+    # `np.asarray` would read the values of a Tensor of a compiled step.
     if _holds_tensor(obj):
         parts = [array(part) for part in cast("list[Any]", obj)]
         return array(ops.stack(parts), dtype)

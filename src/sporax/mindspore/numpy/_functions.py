@@ -45,7 +45,7 @@ _WIDE = frozenset(["argmax", "argwhere", "sum", "trace"])
 _NEUTRAL = frozenset(["edge_order", "where"])
 """Their defaults change nothing, and are None in JAX."""
 
-# JAX runs with 64 bits here, MindSpore's `numpy` gives 32 unless asked.
+# JAX runs with 64 bits here, MindSpore's `numpy` gives 32 by default.
 _NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
 
 

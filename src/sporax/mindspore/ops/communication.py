@@ -49,7 +49,7 @@ def init_process_group(
             raise For("init_process_group").error(
                 f"{named(name)} must be None: the launcher (sporax run) says how ranks meet", repr(value)
             )
-    # Only the launcher knows the world, so it is asked and the arguments are compared.
+    # Only the launcher knows the world, so it is read and the arguments are compared.
     world = collectives.meet()
     for name, value, actual in (("world_size", world_size, world.size), ("rank", rank, world.rank)):
         For("init_process_group").refuse(value not in (-1, actual), f"'{name}' must be {actual} in this job", value)
@@ -189,7 +189,7 @@ def all_gather(
     """The members' tensors, each into its place of a list."""
     members = groups.find(group, "all_gather")
     _check_list("all_gather", tensor_list, members.size, tensor)
-    # A new dim in front, so that results can be told apart.
+    # A new dim in front, so that results can be distinguished.
     stacked = primitives.AllGather(group)(wrap(tensor.array[None]))
     return _fill_all(tensor_list, list(stacked.array), async_op)
 

@@ -74,7 +74,7 @@ def _in_place(name: str, function: Callable[..., Any]) -> Callable[[Tensor, Any]
             self._replace(result.array.astype(self.dtype.np_dtype))
             return self
         if not isinstance(self.raw, jax.core.Tracer):
-            _tell_lost(name)
+            _warn_lost(name)
         return result
 
     method.__name__ = f"__i{name}__"
@@ -82,7 +82,7 @@ def _in_place(name: str, function: Callable[..., Any]) -> Callable[[Tensor, Any]
 
 
 @functools.cache
-def _tell_lost(name: str) -> None:
+def _warn_lost(name: str) -> None:
     """Warn once of a change that would outlive the step in MindSpore."""
     warnings.warn(
         f"For 'Tensor.__i{name}__', a Tensor from outside of the compiled step stays as it is, and the change is seen in this "

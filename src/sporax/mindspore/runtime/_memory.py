@@ -1,6 +1,6 @@
 """Device memory: MindSpore's `mindspore.runtime` functions about it.
 
-XLA manages memory here. What MindSpore's pool can be asked is answered from JAX. Of its settings the largest size is kept to: it
+XLA manages memory here. What MindSpore's pool reports is answered from JAX. Of its settings the largest size is kept to: it
 bounds what plans, ``recompute="auto"`` and ``memory_offload="ON"`` leave on a device, and on GPUs what XLA's client allocates,
 where that has not started yet. How the pool grows up to there is XLA's affair.
 """
@@ -107,13 +107,13 @@ def _gpu_bytes() -> int:
     query = shutil.which("nvidia-smi")
     if query is None or not {"cuda", "gpu"}.intersection(platforms.split(",")):
         return 0
-    asked = subprocess.run(
+    requested = subprocess.run(
         [query, "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
         capture_output=True,
         text=True,
         check=False,
     )
-    sizes = [int(line) for line in asked.stdout.split() if line.isdigit()]
+    sizes = [int(line) for line in requested.stdout.split() if line.isdigit()]
     # The tool prints MiB.
     return min(sizes, default=0) * 2**20
 
@@ -162,7 +162,7 @@ def max_memory_reserved() -> int:
 
 
 def memory_stats() -> dict[str, Any]:
-    """What the functions of this module tell, in bytes, under MindSpore's keys.
+    """What the functions of this module report, in bytes, under MindSpore's keys.
 
     XLA's allocator has no blocks of MindSpore's kinds, so their statistics are empty.
     """
@@ -206,7 +206,7 @@ def _no_reset(name: str) -> None:
 
 
 def reset_peak_memory_stats() -> None:
-    """Ask for new peaks; JAX keeps those of the whole process, which is said."""
+    """Request new peaks; JAX keeps those of the whole process, which is said."""
     _no_reset("reset_peak_memory_stats")
 
 

@@ -2,7 +2,7 @@
 
 JAX starts programs in the order of the script, and lets each of them wait for its data and for nothing else. So a `Stream` is a
 name only: work of one can never overtake data that it needs from another, and waiting of one for another is always done. What
-can be asked is whether work is done, and when it was.
+can be queried is whether work is done, and when it was.
 
 Whether operators outside of compiled steps wait for their results: `runtime.launch_blocking`.
 
@@ -64,7 +64,7 @@ class Stream:
         return 0
 
     def synchronize(self) -> None:
-        """Wait until everything that was started is done, in this stream and others: JAX does not tell them apart."""
+        """Wait until everything that was started is done, in this stream and others: JAX does not distinguish them."""
         jax.block_until_ready(jax.live_arrays())
 
     def query(self) -> bool:
@@ -112,7 +112,7 @@ class Event:
         """Put the event behind everything that was started.
 
         Args:
-            stream: must be a stream; JAX does not tell them apart.
+            stream: must be a stream; JAX does not distinguish them.
         """
         if stream is not None:
             _expect("record", "stream", stream, Stream)

@@ -142,7 +142,7 @@ def _behind_prefix(missing: list[Parameter], sources: dict[str, Any]) -> list[tu
 
 
 def _check_fit(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any], strict: bool) -> None:
-    """Raise if a value does not fit its target; tell what will be converted."""
+    """Raise if a value does not fit its target; warn of what will be converted."""
     problems, converted = [], []
     for target, name in pairs:
         source = sources[name]

@@ -1,6 +1,6 @@
 """Where a run's batches come from: one at a time, or in groups for sink mode.
 
-In MindSpore's sink mode the device fetches batches by itself and runs many steps before the host hears of it. Here that
+In MindSpore's sink mode the device fetches batches by itself and runs many steps before the host sees it. Here that
 is a *group*: batches of equal shape stacked into one array, over which one compiled program runs all their steps. The
 host then works once per group instead of once per step, and the numbers are those of single steps.
 
@@ -144,7 +144,7 @@ class Feed:
             if is_empty:
                 raise SporaxRuntimeError(
                     f"For 'Model', an epoch of the dataset must have at least one batch, but got none, and {count} more are "
-                    "asked for. Look at its filters, `skip`, and `batch(drop_remainder=True)` with fewer rows than a batch."
+                    "requested. Look at its filters, `skip`, and `batch(drop_remainder=True)` with fewer rows than a batch."
                 )
             self._rows = None
 
@@ -186,7 +186,7 @@ def groups(batches: Iterator[Batch], groupable: Callable[[Batch], bool]) -> Iter
 
     Args:
         batches: where they come from.
-        groupable: asked once, with the first batch, whether grouping pays.
+        groupable: read once, with the first batch, whether grouping pays.
     """
     waiting: list[Batch] = []
     limit = 0

@@ -1,4 +1,4 @@
-"""The loops of training and evaluation: read batches, run steps, tell the callbacks.
+"""The loops of training and evaluation: read batches, run steps, notify the callbacks.
 
 `Model` checks what the user requested and hands over here. A loop knows nothing of files, printing or metrics beyond
 calling whoever does them.
@@ -80,7 +80,7 @@ class GroupedSteps:
         return self.program(group.inputs)
 
     def _run_stacked(self, inputs: Batch) -> Any:
-        # A loop on the device: the host hears of the group once.
+        # A loop on the device: the host sees the group once.
         results: Any = ops.scan(lambda carry, batch: (carry, self.network(*batch)), (), inputs)
         return _last(results[1])
 
@@ -137,7 +137,7 @@ class TrainLoop:
         self._is_first = True
 
     def _stepped(self, step: Callable[[], Any]) -> Any:
-        """The outputs of a step; of the first one it is told on rank 0 what it waits for."""
+        """The outputs of a step; of the first one rank 0 reports what it waits for."""
         if not self._is_first:
             return step()
         self._is_first = False
@@ -148,7 +148,7 @@ class TrainLoop:
             return step()
 
     def run(self, epochs: range, callbacks: CallbackManager) -> None:
-        """Train for `epochs` (numbered from 0), or until a callback asks for a stop."""
+        """Train for `epochs` (numbered from 0), or until a callback requests a stop."""
         # In PyNative mode every step is run by itself.
         grouped = self._sink_size is not None and context.graph_mode()
         # Groups are stacked on the host, which needs numpy arrays.
@@ -183,7 +183,7 @@ class TrainLoop:
         """
         facts = self._facts
         done = facts.pop("resume_step", facts.cur_step_num) - facts.cur_step_num
-        # A worker that continues a killed one asks the servers how far it was.
+        # A worker that continues a killed one queries the servers how far it was.
         by_servers = SESSION.servers.take_steps_done() if SESSION.servers is not None and not done else 0
         done += by_servers
         facts.cur_step_num += done
@@ -222,7 +222,7 @@ class TrainLoop:
                 return
 
     def _run_sink(self, feed: Feed, callbacks: CallbackManager) -> None:
-        """One epoch of sink mode: callbacks hear of it once before and once after all of its steps."""
+        """One epoch of sink mode: callbacks get it once before and once after all of its steps."""
         facts = self._facts
         skipped, self._skipped_batches = self._skipped_batches, 0
         facts.cur_step_num += (self._sink_size or 0) - skipped
@@ -242,7 +242,7 @@ class TrainLoop:
 def evaluate(
     network: Cell, backbone: Cell, facts: Any, dataset: Any, callbacks: CallbackManager, update: Callable[[Any], None]
 ) -> RunContext:
-    """Run `network` over all of `dataset`; the last event is the caller's, who has metrics to tell.
+    """Run `network` over all of `dataset`; the last event is the caller's, who has metrics to report.
 
     Args:
         network: gives the outputs metrics are computed from.

@@ -377,7 +377,7 @@ def open_rank_files(where: str, path: Path, others: Iterable[Path] = (), *, veri
         file = first if other_path == path else open_checkpoint(where, other_path, verify=verify)
         other = _layout(where, file)
         other_number = number_in(other_path)
-        # Where it stands says whose it is; the first file of another rank than 0 tells how many devices a process has.
+        # Where it stands says whose it is; the first file of another rank than 0 says how many devices a process has.
         rank = other.rank
         if other_number is not None and sibling(path, number, other_number) == other_path:
             each = each or (other_number // rank if rank else 0)

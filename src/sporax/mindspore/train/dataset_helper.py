@@ -98,7 +98,7 @@ class DatasetHelper:
         self.release()
 
     def continue_send(self) -> None:
-        """Nothing: batches are read when the network asks for them."""
+        """Nothing: batches are read when the network needs them."""
 
 
 class _FedNetwork:

@@ -42,7 +42,7 @@ from sporax.mindspore.train.callback._callback import (
 from sporax.mindspore.train.callback._model_checkpoint import save_on_exception
 from sporax.mindspore.train.callback._progress import default_progress, job_progress
 from sporax.mindspore.train.callback._resumable import check_resume
-from sporax.mindspore.train.callback._resuming import asked_to_resume, in_recovery, job_id
+from sporax.mindspore.train.callback._resuming import in_recovery, is_resume_requested, job_id
 from sporax.mindspore.train.metrics._metric import Metric, get_metrics
 from sporax.mindspore.train.metrics._simple import Loss
 
@@ -64,7 +64,7 @@ class Model:
 
     Raises:
         SporaxTypeError, SporaxValueError, SporaxKeyError: what was given does not fit together; the message says what.
-        SporaxRuntimeError: the parallel settings ask for full batches in a mode that does not shard them.
+        SporaxRuntimeError: the parallel settings request full batches in a mode that does not shard them.
 
     Example:
         >>> model = Model(net, nn.CrossEntropyLoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9), {"accuracy"})
@@ -171,7 +171,7 @@ class Model:
             epoch: number of the last epoch.
             train_dataset: gives (data, label), or whatever the network takes when there is no `loss_fn`.
             callbacks: a Callback or several.
-            dataset_sink_mode: in GRAPH_MODE, run many steps per dispatch; callbacks hear of a step once per epoch.
+            dataset_sink_mode: in GRAPH_MODE, run many steps per dispatch; callbacks get one step per epoch.
             sink_size: steps per epoch in sink mode, reading on where the last epoch stopped; -1 for the whole dataset.
             initial_epoch: number of epochs already done.
             resume: go on from the newest complete checkpoint of the `ResumableCheckpoint` or `ModelCheckpoint` among the
@@ -189,7 +189,7 @@ class Model:
             dataset_sink_mode,
             sink_size,
             initial_epoch,
-            resume=check_resume(resume, as_callbacks(callbacks), asked_to_resume()),
+            resume=check_resume(resume, as_callbacks(callbacks), is_resume_requested()),
         )
 
     def fit(
@@ -268,9 +268,9 @@ class Model:
             list_callback=requested,
             last_save_ckpt_step=None,
             latest_ckpt_file=None,
-            resume=resume or in_recovery() or asked_to_resume(),
+            resume=resume or in_recovery() or is_resume_requested(),
             # Without a word of the user a job goes on from its own checkpoints alone.
-            resume_job="" if resume or asked_to_resume() else job_id(),
+            resume_job="" if resume or is_resume_requested() else job_id(),
         )
         loop = TrainLoop(
             self._steps,
@@ -304,7 +304,7 @@ class Model:
         return [_ScaleFollower(manager)] if manager is not None and manager.get_drop_overflow_update() else []
 
     def _validate(self, valid: tuple[Any, Any] | None, manager: CallbackManager) -> None:
-        """The evaluation inside `fit`: callbacks of users and TimeMonitor hear of it, others are about training."""
+        """The evaluation inside `fit`: callbacks of users and TimeMonitor get it, others are about training."""
         if valid is None:
             return
         dataset, frequency = valid
@@ -526,7 +526,7 @@ class Model:
 
 
 class _ScaleFollower(Callback):
-    """Tells the loss scale manager after every step whether it overflowed; the step has acted on it by itself."""
+    """Reports to the loss scale manager after every step whether it overflowed; the step has acted on it by itself."""
 
     receives_evaluation_in_fit = False
 

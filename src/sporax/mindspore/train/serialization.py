@@ -106,7 +106,7 @@ def save_checkpoint(
     Args:
         save_obj: a Cell, a list of Parameters or of ``{"name": …, "data": …}``, or a dict name -> Parameter.
         ckpt_file_name: file to write; the suffix is added when it is missing. A name that ends in ``.safetensors`` is
-            written in that format (MindSpore asks for ``format="safetensors"`` as well).
+            written in that format (MindSpore requires ``format="safetensors"`` as well).
         integrated_save: every rank writes whole Parameters, gathered one at a time (all at once with `async_save`). False:
             every rank writes the slices that it holds, with their places. All ranks must call it, each with a path of its
             own, which should have ``rank_<N>`` in it: by that the files of the other ranks are found at loading.

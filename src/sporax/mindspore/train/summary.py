@@ -201,7 +201,7 @@ class SummaryRecord:
 
 
 def say_left_out(where: str, names: list[str]) -> None:
-    """Say that what was asked for is written nowhere, since MindInsight alone shows it."""
+    """Say that what was requested is written nowhere, since MindInsight alone shows it."""
     warnings.warn(f"For '{where}', {names} are not written: they are MindInsight's.", stacklevel=3)
 
 

@@ -22,7 +22,7 @@ class ModelThor(Model):
     """`Model` for the optimizer `nn.thor`.
 
     In sink mode under GRAPH_MODE the matrices are renewed in the first of every ``frequency`` steps, and the other steps, which
-    are a program of their own, use them as they are; elsewhere every step renews them. As with `Model`, callbacks hear of a
+    are a program of their own, use them as they are; elsewhere every step renews them. As with `Model`, callbacks get each
     sink once.
 
     Args:

@@ -1,4 +1,4 @@
-"""Trains for ever; in the third step rank 1 is killed, is asked to end (SIGTERM), raises, stands still, sleeps, waits for
+"""Trains for ever; in the third step rank 1 is killed, is requested to end (SIGTERM), raises, stands still, sleeps, waits for
 a lock that nobody gives back (and does not heed SIGTERM), leaves too early, ends by `sys.exit` or `os._exit`, or counts for
 ever.
 """

@@ -1,4 +1,4 @@
-"""The collectives in a compiled step, by number, size and order, are those the fusion settings ask for."""
+"""The collectives in a compiled step, by number, size and order, are those the fusion settings request."""
 
 import re
 

@@ -221,10 +221,10 @@ def settings_of_a_new_process():
 def tried(pair):
     """What became of a pair in this process, and its error."""
     mode, _, names = pair.partition(":")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            return {"weights": train(mode, frozenset(names.split("+")) - {""}), "told": texts(told)}, None
+            return {"weights": train(mode, frozenset(names.split("+")) - {""}), "caught": texts(caught)}, None
         except SporaxError as error:
             kind = "defect" if isinstance(error, SporaxDefectError) else "refused"
             return {kind: str(error), "trace": traceback.format_exc()}, error
@@ -232,8 +232,8 @@ def tried(pair):
             return {"raw": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}, error
 
 
-def texts(told):
-    return sorted({str(item.message) for item in told})
+def texts(caught):
+    return sorted({str(item.message) for item in caught})
 
 
 def others_ended(pair):

@@ -128,7 +128,7 @@ def test_other_files_are_refused_with_their_name(tmp_path, content, words):
     assert words in said
 
 
-def test_a_missing_file_and_one_of_another_program_are_told_apart(tmp_path):
+def test_a_missing_file_and_one_of_another_program_are_distinguished(tmp_path):
     config = ParallelConfig(op_strategy_load_file=str(tmp_path / "none.json"))
     with pytest.raises(
         SporaxValueError, match=r"^For 'op_strategy_load_file', the file must exist, but got '.*none\.json'"

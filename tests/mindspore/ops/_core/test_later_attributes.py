@@ -1,4 +1,4 @@
-"""Attributes of a primitive that are set after construction: read from then on, checked, or told to have no effect."""
+"""Attributes of a primitive that are set after construction: read from then on, checked, or reported to have no effect."""
 
 import copy
 import inspect
@@ -108,10 +108,10 @@ def test_random_numbers_go_on_and_copies_have_attributes_of_their_own():
         ("recompute", "it is a method: call it"),
     ],
 )
-def test_what_nothing_reads_is_told_at_its_line(name, why):
-    with pytest.warns(UserWarning, match=f"For 'MatMul', the attribute '{name}' has no effect: {why}") as told:
+def test_what_nothing_reads_is_reported_at_its_line(name, why):
+    with pytest.warns(UserWarning, match=f"For 'MatMul', the attribute '{name}' has no effect: {why}") as reported:
         setattr(ops.MatMul(), name, True)
-    assert told[0].filename == __file__
+    assert reported[0].filename == __file__
 
 
 def test_classes_of_users_have_attributes_of_their_own():

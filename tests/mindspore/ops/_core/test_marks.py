@@ -1,4 +1,4 @@
-"""Marks of operators: each that is read is checked, and others are told."""
+"""Marks of operators: each that is read is checked, and others are reported."""
 
 import re
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_marks_that_are_read_are_in_the_table():
 
 
 @pytest.mark.parametrize("mark", ["skip_redistribution", "recompute_comm", "primitive_targets"])
-def test_marks_that_nothing_reads_are_told(mark):
+def test_marks_that_nothing_reads_are_reported(mark):
     with pytest.warns(UserWarning, match=f"For 'MatMul', the mark '{mark}' has no effect: nothing reads a mark"):
         ops.MatMul().add_prim_attr(mark, True)
 

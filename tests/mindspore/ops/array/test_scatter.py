@@ -60,7 +60,7 @@ def test_new_tensors(how):
 
 @pytest.mark.parametrize("zeros", [1, 2])
 def test_gradient_of_a_product_with_zeros(zeros):
-    """Where an update is 0 the others still tell what it would change; two zeros in one place leave nothing."""
+    """Where an update is 0 the others still show what it would change; two zeros in one place leave nothing."""
     updates = np.array([0.0, 0.0 if zeros == 2 else 3.0, 2.0])
     call = lambda u: (ops.tensor_scatter_mul(Tensor(np.array([5.0, 1.0])), Tensor([[0], [0], [1]]), u)).sum()
     assert ms.grad(call)(Tensor(updates)).tolist() == ([15, 0, 1] if zeros == 1 else [0, 0, 1])

@@ -89,7 +89,7 @@ def test_what_is_written_runs_with_the_registered_gradient(mode):
     np.testing.assert_array_equal(slope.asnumpy(), 30 + X.asnumpy() / 2)
 
 
-def test_what_does_not_fit_is_told():
+def test_what_does_not_fit_is_reported():
     class NoShape(PrimitiveWithInfer):
         @prim_attr_register
         def __init__(self):

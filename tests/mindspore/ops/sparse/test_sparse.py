@@ -187,7 +187,7 @@ def test_what_does_not_fit_is_refused(call, kind):
         call()
 
 
-def test_what_they_tell_about_themselves():
+def test_what_they_report_about_themselves():
     x = csr(DENSE)
     assert (x.shape, x.ndim, x.dtype, x.size, x.itemsize) == ((5, 4), 2, ms.float32, np.count_nonzero(DENSE), 4)
     assert x.astype(ms.float64).dtype == ms.float64

@@ -79,4 +79,4 @@ if kind == "data":
 else:
     saver = ResumableCheckpoint(str(folder), 1, keep=2)
 os.fsync, os.replace = counted(os.fsync), counted(os.replace)
-model.train(3, dataset, callbacks=[Report(), saver], resume=True)  # a step is told before it may be resumed from
+model.train(3, dataset, callbacks=[Report(), saver], resume=True)  # a step is reported before it may be resumed from

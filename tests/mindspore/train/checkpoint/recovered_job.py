@@ -43,9 +43,9 @@ class Terminate(Callback):
     """Sends SIGTERM to the launcher, as a cluster that needs the machine does."""
 
     def on_train_step_end(self, run_context):
-        if run_context.original_args().cur_step_num >= 5 and not (folder / "told").exists():
+        if run_context.original_args().cur_step_num >= 5 and not (folder / "signaled").exists():
             if rank == 0:
-                (folder / "told").touch()
+                (folder / "signaled").touch()
                 os.kill(os.getppid(), 15)
             time.sleep(0.5)
 

@@ -165,7 +165,7 @@ def test_segments_of_a_directory(tmp_path: Path) -> None:
         load_segmented_checkpoints(str(tmp_path / "no"))
 
 
-def test_missing_names_are_told(tmp_path: Path) -> None:
+def test_missing_names_are_reported(tmp_path: Path) -> None:
     save_checkpoint({"w1": Tensor(W1)}, str(tmp_path / "a.ckpt"))
     file = open_checkpoint("test", tmp_path / "a.ckpt")
     with pytest.warns(UserWarning, match="1 parameters of the network are not in the checkpoint .*w2"):

@@ -64,18 +64,18 @@ def test_the_launcher_starts_a_failed_job_again(tmp_path: Path, expected: str) -
 def test_ranks_that_get_a_signal_save_at_one_step_and_exit_well(tmp_path: Path, expected: str) -> None:
     """Files every 100 steps: what is resumed from is what `OnRequestExit` has saved."""
     settings = {"MS_ENABLE_GRACEFUL_EXIT": "1", "SAVE_STEPS": "100"}
-    report = launch(tmp_path / "told", 0, **settings)
+    report = launch(tmp_path / "signaled", 0, **settings)
     assert report.returncode == 0, report.stderr
     assert "ranks save and leave" in report.stderr
-    before = losses(log_of(tmp_path / "told", 0))
+    before = losses(log_of(tmp_path / "signaled", 0))
     assert 5 <= max(before) < 12
     for number in (0, 1):
-        assert (tmp_path / "told" / "exit" / f"rank_{number}" / "Net_train.ckpt").is_file()
-        for file in (tmp_path / "told" / f"rank_{number}").glob("*.ckpt"):
+        assert (tmp_path / "signaled" / "exit" / f"rank_{number}" / "Net_train.ckpt").is_file()
+        for file in (tmp_path / "signaled" / f"rank_{number}").glob("*.ckpt"):
             file.unlink()  # written at the end of the first run
-    again = launch(tmp_path / "told", 0, **settings)
+    again = launch(tmp_path / "signaled", 0, **settings)
     assert again.returncode == 0, again.stderr
-    after = losses(log_of(tmp_path / "told", 0))
+    after = losses(log_of(tmp_path / "signaled", 0))
     assert min(after) == max(before) + 1
     assert {**before, **after} == losses(expected)
 

@@ -193,7 +193,7 @@ def test_model_checkpoint_resumes_as_well(tmp_path: Path, killed: int, format: s
 
 
 @pytest.mark.parametrize("variable", ["MS_ENABLE_RECOVERY", "SPORAX_RESUME"])
-def test_the_environment_asks_for_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+def test_the_environment_requests_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "1")
     expected, _ = uninterrupted()
     config = CheckpointConfig(5, keep_checkpoint_max=2)
@@ -229,7 +229,7 @@ def test_a_job_resumes_from_its_own_files_and_a_new_one_trains_from_the_start(
 def test_a_new_job_does_not_go_on_from_what_another_left_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Ask(Callback):
+    class SendSignal(Callback):
         def on_train_step_end(self, run_context: Any) -> None:
             if run_context.original_args().cur_step_num == 7:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -240,12 +240,12 @@ def test_a_new_job_does_not_go_on_from_what_another_left_on_request(
         in_job(monkeypatch, job)
         return train([*first, OnRequestExit(save_mindir=False, directory=str(tmp_path))])[0]
 
-    assert max(run("old", Ask())) == 7
+    assert max(run("old", SendSignal())) == 7
     assert run("new") == expected
     assert run("old") == {step: expected[step] for step in range(8, 16)}
 
 
-def test_a_job_that_asks_for_a_fresh_folder_resumes_from_its_own(
+def test_a_job_that_requests_a_fresh_folder_resumes_from_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, _ = uninterrupted()

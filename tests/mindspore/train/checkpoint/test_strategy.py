@@ -1,4 +1,4 @@
-"""Strategy and group files: MindSpore's own are read, merged ones are told apart, and what is none is refused."""
+"""Strategy and group files: MindSpore's own are read, merged ones are distinguished, and what is none is refused."""
 
 from __future__ import annotations
 

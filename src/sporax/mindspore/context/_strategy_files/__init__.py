@@ -4,7 +4,7 @@
     documents   one operator's strategy as JSON
     protobuf    MindSpore's message
     layouts     where a planned step keeps its Parameters, as MindSpore's tuples
-    files       which files the settings name; what a session asks for strategies and tells of planned steps
+    files       which files the settings name; what gives a session strategies and notes planned steps
 
 They are next to the settings, which name the files: Cells and checkpoints above read the same layouts.
 """

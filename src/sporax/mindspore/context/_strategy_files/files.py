@@ -60,7 +60,7 @@ class SavedStep(PlacedStep, Protocol):
 
 
 def save(step: SavedStep, keeps: Callable[[OperatorMark], bool]) -> None:
-    """Write the files that the step's settings ask for.
+    """Write the files that the step's settings name.
 
     Args:
         step: the step.

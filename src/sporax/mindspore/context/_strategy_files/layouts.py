@@ -152,7 +152,7 @@ def layouts_of_stage(step: Any) -> dict[str, ParameterLayout]:
 
 
 def refuse_stages(name: str, what: str, step: Any) -> None:
-    """Check that a step has one pipeline stage; `what` is asked for, by `name`.
+    """Check that a step has one pipeline stage; `what` is requested, by `name`.
 
     Raises:
         SporaxRuntimeError: it has several.

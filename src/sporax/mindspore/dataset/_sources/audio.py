@@ -133,7 +133,7 @@ class GTZANDataset(
         "folder that holds the genres' folders.",
         arg.usage(
             *("train", "valid", "test", "all"),
-            doc='"all" (the default). "train", "valid" and "test" are not offered: the files do not tell their part. '
+            doc='"all" (the default). "train", "valid" and "test" are not offered: the files do not name their part. '
             "Split the whole.",
         ),
     ),

@@ -321,12 +321,12 @@ class FileDataset(SpecifiedDataset, SourceDataset):
         SourceDataset.__init__(self, columns, table, sampler, _file_numbers, workers, cache)
 
     def _arguments(self) -> Arguments:
-        asked = recorded_arguments(self)
-        shuffle = asked["shuffle"]
+        requested = recorded_arguments(self)
+        shuffle = requested["shuffle"]
         if not isinstance(shuffle, Shuffle):
             shuffle = Shuffle.FALSE if shuffle is False else Shuffle.GLOBAL
-        shards = {"num_shards": asked["num_shards"] or 1, "shard_id": asked["shard_id"] or 0}
-        return asked | {"shuffle": shuffle, "num_samples": asked["num_samples"] or 0} | shards
+        shards = {"num_shards": requested["num_shards"] or 1, "shard_id": requested["shard_id"] or 0}
+        return requested | {"shuffle": shuffle, "num_samples": requested["num_samples"] or 0} | shards
 
 
 def _file_numbers(table: Table) -> NDArray[np.int64]:

@@ -200,7 +200,7 @@ class GeneratorDataset(_InMemory):
             return Flow(self._sequence.rows)
         if self._batch_sampler is None:
             return super()._stream(run)
-        # A list: tables know their size. The sampler is asked again for each pass, so it may shuffle.
+        # A list: tables know their size. The sampler is called again for each pass, so it may shuffle.
         return _PickedBatches(self._store(), [_row_numbers(item) for item in self._batch_sampler], self._collate_fn)
 
     def _count(self) -> int:

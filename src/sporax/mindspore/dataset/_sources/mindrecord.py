@@ -75,7 +75,7 @@ class MindRecordTable(Table):
 
     def classes(self, column: str) -> NDArray[Any]:
         """For every row the value of a column of numbers or strings, for PKSampler."""
-        # Reads all rows once; only PKSampler asks for classes.
+        # Reads all rows once; only PKSampler needs classes.
         values = [shard.read(number, [column]).get(column) for shard in self._shards for number in range(shard.size)]
         return np.array(values)
 

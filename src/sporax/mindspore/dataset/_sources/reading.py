@@ -445,7 +445,7 @@ class FileTable(ArrayTable):
     """
 
     def __init__(self, where: str, paths: Sequence[Path], parse: Callable[[Path], Columns]) -> None:
-        # All files at once, at the first use: any row may be asked for.
+        # All files at once, at the first use: any row may be requested.
         parts = [parse(path) for path in paths]
         counts = [len(next(iter(part.values()))) for part in parts]
         # An empty data set would fail later, with a message about a shape.
@@ -484,7 +484,7 @@ class LineTable(Table):
     def __init__(self, where: str, paths: Sequence[Path], keep_empty: bool = False) -> None:
         self._where = where
         self._paths = paths
-        # Bytes and not text: lines are decoded when asked for, and offsets stay valid.
+        # Bytes and not text: lines are decoded when requested, and offsets stay valid.
         self._contents = [read_bytes(where, path) for path in paths]
         bounds = [_line_bounds(content, keep_empty) for content in self._contents]
         self.files = np.repeat(np.arange(len(paths)), [len(starts) for starts, _ in bounds])

@@ -68,7 +68,7 @@ class TFRecordDataset(FileDataset):
         shards = check.shards(where, num_shards, shard_id)
         equal = check.boolean(where, "shard_equal_rows", shard_equal_rows)
         packed = check.choice(where, "compression_type", compression_type or "", ("", "GZIP", "ZLIB"))
-        # MindSpore deals out whole files unless equal rows are asked for.
+        # MindSpore deals out whole files unless equal rows are requested.
         # One process that reads for all ranks has all files.
         own_files = shards is not None and not equal and not isinstance(shards, check.SharesOfAll)
         if shards is not None and own_files:
@@ -180,7 +180,7 @@ def _value(name: str, features: Mapping[str, Values], column: SchemaColumn | Non
     if isinstance(values, list):
         value = _of_bytes(values, column)
     else:
-        # A schema may ask for another width than the file's int64 and float32.
+        # A schema may request another width than the file's int64 and float32.
         value = values if column is None else values.astype(column.dtype)
     if column is None or column.shape is None:
         return value

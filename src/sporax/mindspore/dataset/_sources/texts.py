@@ -159,14 +159,14 @@ def _squad_columns(where: str, path: Path) -> Columns:
     with reading(where, path, "'data'"):
         for article in content["data"]:
             for paragraph in article["paragraphs"]:
-                for asked in paragraph["qas"]:
+                for question in paragraph["qas"]:
                     with reading(where, path, f"question {len(rows)}"):
                         # SQuAD 2.0 has questions without answers; a row needs at least one.
-                        answers = asked["answers"] or [{"text": "", "answer_start": -1}]
+                        answers = question["answers"] or [{"text": "", "answer_start": -1}]
                         texts = np.array([answer["text"] for answer in answers], np.str_)
                         # Through int64: -1 becomes 2**32 - 1, as in MindSpore.
                         starts = np.array([answer["answer_start"] for answer in answers], np.int64).astype(np.uint32)
-                        rows.append((paragraph["context"], asked["question"], texts, starts))
+                        rows.append((paragraph["context"], question["question"], texts, starts))
     return {name: [row[i] for row in rows] for i, name in enumerate(_SQUAD_COLUMNS)}
 
 

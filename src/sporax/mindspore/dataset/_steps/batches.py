@@ -212,7 +212,7 @@ class _Batches(StepDataset):
 
     def _take_sizes(self, where: str, batch_size: int | Callable[[BatchInfo], int], drop_remainder: bool) -> None:
         self._fixed_size = check_size(where, batch_size)
-        self._ask = batch_size
+        self._requested_size = batch_size
         self.drop_remainder = check.boolean(where, "drop_remainder", drop_remainder)
 
     @property
@@ -221,9 +221,9 @@ class _Batches(StepDataset):
         return self._fixed_size or 1
 
     def _size_of(self, number: int, epoch: int) -> int:
-        if not callable(self._ask):
+        if not callable(self._requested_size):
             return self.batch_size
-        return check.integer("batch", "batch_size", self._ask(BatchInfo(number, epoch)), 1, INT32_MAX)
+        return check.integer("batch", "batch_size", self._requested_size(BatchInfo(number, epoch)), 1, INT32_MAX)
 
     def _stream(self, run: Pass) -> Stream:
         stream = self._child._stream(run)
@@ -243,7 +243,7 @@ class _Batches(StepDataset):
         return full + (rest > 0 and not self.drop_remainder)
 
     def _arguments(self) -> Arguments:
-        return super()._arguments() | ({"batch_size": self._ask} if callable(self._ask) else {})
+        return super()._arguments() | ({"batch_size": self._requested_size} if callable(self._requested_size) else {})
 
 
 class BatchDataset(_Batches):

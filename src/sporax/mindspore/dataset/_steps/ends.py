@@ -152,7 +152,7 @@ class TransferDataset(StepDataset):
     Args:
         input_dataset: the dataset before.
         send_epoch_end: whether the end of an epoch is sent, which changes nothing here.
-        create_data_info_queue: whether types and shapes are sent; `get_data_info` tells them in any case.
+        create_data_info_queue: whether types and shapes are sent; `get_data_info` gives them in any case.
         queue_name: name of the queue; a new one by default.
     """
 

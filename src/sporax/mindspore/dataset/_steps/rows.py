@@ -177,7 +177,7 @@ class FilterDataset(StepDataset):
         self.predicate = predicate
         self.input_columns = input_dataset._chosen("filter", input_columns, columns)
         workers = check.workers("filter", num_parallel_workers) or 1
-        # Rows at a gate must be asked for one by one.
+        # Rows at a gate must be requested one by one.
         self.num_parallel_workers = 1 if input_dataset.is_sync() else workers
         super().__init__(columns, [input_dataset])
         self._below = self._table_workers()
@@ -378,7 +378,7 @@ class ConcatDataset(StepDataset):
         self._sample_by(sampler)
 
     def _stream(self, run: Pass) -> Stream:
-        # Here, as in MindSpore: their sizes may be asked for all the same.
+        # Here, as in MindSpore: their sizes may be read all the same.
         for child in self._children[1:]:
             if child._column_names != self._column_names:
                 raise SporaxRuntimeError(
@@ -404,7 +404,7 @@ class ConcatDataset(StepDataset):
 
     def _count(self) -> int:
         total = self._total()
-        return total if self._sampler is None else len(self._sampler.order(total, Pass(0, 0, asks=True)))
+        return total if self._sampler is None else len(self._sampler.order(total, Pass(0, 0, is_query=True)))
 
 
 def _picked(rows: Iterator[Row], order: list[int]) -> Iterator[Row]:

@@ -77,7 +77,7 @@ class _OfChannels(OneToOne):
     is_hwc: bool = argument(check.boolean, "whether images are (…, H, W, 3) or (…, 3, H, W).", default=False)
 
     def _one(self, value: Array) -> Array:
-        # Both layouts have three axes, so only the size of the channel axis can tell a mistake.
+        # Both layouts have three axes, so only the size of the channel axis can show a mistake.
         axis = -1 if self.is_hwc else -3
         if value.ndim not in (3, 4) or value.shape[axis] != 3 or value.dtype.kind in "USO":
             layout = "(…, H, W, 3)" if self.is_hwc else "(…, 3, H, W)"

@@ -235,7 +235,7 @@ def moved(
             [np.sin(turn - down), -np.sin(turn - down) * np.tan(along) + np.cos(turn) * np.cos(down)],
         ]
     )
-    # Inverted: `warp` asks where pixels come from.
+    # Inverted: `warp` reads where pixels come from.
     back = np.linalg.inv(scale * shape / np.cos(down))
     # Around the middle, with the shift undone first.
     inverse = np.column_stack([back, middle - back @ (middle + shift)])
@@ -470,7 +470,7 @@ class RandomPerspective(RandomTransform):
         # Each corner moves towards the inside.
         inwards = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]])
         reach = np.floor(self.distortion_scale * np.array([width // 2, height // 2])).astype(np.int64)
-        # From moved corners to the corners: Pillow asks where pixels come from.
+        # From moved corners to the corners: Pillow reads where pixels come from.
         return _projection(corners + inwards * rng.generator.integers(0, reach + 1, (4, 2)), corners)
 
     def _apply(self, value: Array, choice: Array | None) -> Array:

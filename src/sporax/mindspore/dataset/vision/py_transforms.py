@@ -1,6 +1,6 @@
 """Vision transforms that work on PIL images and on (C, H, W) arrays: `mindspore.dataset.vision.py_transforms`, before 2.0.
 
-Since then the same names work on both kinds; only `Normalize` has to be told the layout, which was (C, H, W) here. And colors of
+Since then the same names work on both kinds; only `Normalize` must know the layout, which was (C, H, W) here. And colors of
 arrays, one image or several, as scripts call MindSpore's inner functions for them (`py_transforms_util`).
 """
 
@@ -35,7 +35,7 @@ def hsv_to_rgbs(np_hsv_imgs: Array, is_hwc: bool) -> Array:
 
 
 def __getattr__(name: str) -> Any:
-    # Dunder names are asked by tools and must not be looked up in `vision`.
+    # Dunder names are read by tools and must not be looked up in `vision`.
     if name.startswith("__") or name not in LISTED[vision.__name__]:
         return missing_name(__name__, name)
     return getattr(vision, name)

@@ -134,7 +134,7 @@ _FUNCTION = setting(None, "a function of the epoch, a scalar Tensor, or a list w
 
 
 class _ByFunction(DeclaredSchedule, fields_only=True):
-    """What asks a function of the user's, `lr_lambda`, at each step."""
+    """What calls a function of the user's, `lr_lambda`, at each step."""
 
     def _prepare(self, **arguments: Any) -> None:
         self.lr_lambdas = per_group(

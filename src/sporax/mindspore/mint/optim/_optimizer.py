@@ -104,7 +104,7 @@ class Optimizer(DeclaredOptimizer):
     """What it starts from; checkpoints hold it."""
 
     is_strict = False
-    """Whether groups have no settings but those of `defaults`; else others are kept for whoever asks for them."""
+    """Whether groups have no settings but those of `defaults`; else others are kept for whoever reads them."""
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         # Not nn.Optimizer's: settings live in `param_groups` alone.
@@ -234,7 +234,7 @@ class Optimizer(DeclaredOptimizer):
                 field.checked(name, settings[field.name])
 
     def note_settings(self) -> None:
-        """Tell compiled steps what they take as fixed: every setting but the rates."""
+        """Set for compiled steps what they take as fixed: every setting but the rates."""
         for slot in self._all_slots():
             # A setting that was changed, such as `amsgrad`, needs more state.
             if slot not in self._slots:

@@ -136,7 +136,7 @@ class OptimizerHelpers:
         put("decay_flags", flags)
         put("weight_decay", self._weight_decay_attribute(decays, weight_decay))
 
-    # As the parallel settings are when they are asked for.
+    # As the parallel settings are when they are read.
 
     @property
     def use_parallel(self: Any) -> bool:
@@ -188,7 +188,7 @@ class OptimizerHelpers:
         )
 
     def gradients_centralization(self: Any, gradients: Any) -> Any:
-        """The gradients less their means over all dimensions but the first, in groups that ask for it.
+        """The gradients less their means over all dimensions but the first, in groups that request it.
 
         As in MindSpore, gradients whose second dimension is no multiple of 16 stay as they are.
         """

@@ -215,7 +215,7 @@ class Send(CommunicationPrimitive):
     def __call__(self, x: Tensor) -> Tensor:
         """Returns the tensor, so that something can depend on it."""
         array = check_tensor(self.name, x).array
-        # Kept out of the message: MindSpore's tag only tells messages of one pair apart.
+        # Kept out of the message: MindSpore's tag only distinguishes messages of one pair.
         message = _collectives.point_to_point.Message(self.world_rank(self.dest_rank), tuple(array.shape), array.dtype)
         return wrap(_collectives.point_to_point.send(message, array))
 

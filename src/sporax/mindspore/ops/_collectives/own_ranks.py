@@ -1,4 +1,4 @@
-"""Ranks as scripts are told of them: a job has one for each device, whatever the parallel mode and when it is set."""
+"""Ranks as scripts see them: a job has one for each device, whatever the parallel mode and when it is set."""
 
 from __future__ import annotations
 

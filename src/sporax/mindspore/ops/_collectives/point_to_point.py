@@ -132,7 +132,7 @@ def _filled(message: Message, cotangent: jax.Array) -> jax.Array:
 
 
 def _zeros_after(after: jax.Array, sent: jax.Array) -> jax.Array:
-    """Zeros like `after`, whose derivative asks for that of what was sent, which is a message too."""
+    """Zeros like `after`, whose derivative needs that of what was sent, which is a message too."""
     zeros = jnp.zeros_like(after)
     if not sent.size or not jnp.issubdtype(after.dtype, jnp.inexact):
         return zeros

@@ -19,7 +19,7 @@ from sporax.lowering import marks as trace_marks
 from sporax.lowering.passes import pass_tags
 from sporax.mindspore import context
 from sporax.mindspore.common import DType, Tensor, wrap
-from sporax.mindspore.ops._core.marking import MARKS, tell_unread
+from sporax.mindspore.ops._core.marking import MARKS, warn_unread
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive
 from sporax.runtime import ranks as between_ranks
 from sporax.runtime.ranks import Group, groups
@@ -85,7 +85,7 @@ class CommunicationPrimitive(Primitive):
             SporaxTypeError, SporaxValueError: as for other operators.
         """
         if in_strategy is not None:
-            tell_unread(self.name, "in_strategy", _RUNS_AS_WRITTEN)
+            warn_unread(self.name, "in_strategy", _RUNS_AS_WRITTEN)
         return super().shard(in_strategy, out_strategy)
 
     def add_prim_attr(self, name: str, value: Any) -> Self:
@@ -96,7 +96,7 @@ class CommunicationPrimitive(Primitive):
         """
         super().add_prim_attr(name, value)
         if name in MARKS and name not in ("input_names", "output_names", "place"):
-            tell_unread(self.name, name, _RUNS_AS_WRITTEN)
+            warn_unread(self.name, name, _RUNS_AS_WRITTEN)
         return self
 
     @property

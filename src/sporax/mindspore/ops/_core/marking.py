@@ -45,7 +45,7 @@ def _natural(operator: str, mark: str, value: Any) -> None:
 
 
 def _target(operator: str, mark: str, value: Any) -> None:
-    if value not in ("", "CPU", "GPU", "Ascend", "Device", "DEVICE"):  # "": none is asked for
+    if value not in ("", "CPU", "GPU", "Ascend", "Device", "DEVICE"):  # "": none is requested
         raise SporaxRuntimeError(
             f"For '{operator}', '{mark}' ('device_target' of set_device) must be 'CPU', 'GPU' or 'Ascend', but got {value!r}."
         )
@@ -63,7 +63,7 @@ def _generation(operator: str, mark: str, value: Any) -> None:
 def _of_lookup(operator: str, mark: str, value: Any) -> None:
     # The rows themselves are checked with the table, when the step is planned.
     if operator not in LOOKUPS:
-        tell_unread(operator, mark, f"only lookups ({', '.join(sorted(LOOKUPS))}) have rows that can be split by hand")
+        warn_unread(operator, mark, f"only lookups ({', '.join(sorted(LOOKUPS))}) have rows that can be split by hand")
 
 
 def _anything(operator: str, mark: str, value: Any) -> None:
@@ -94,7 +94,7 @@ MARKS: dict[str, Check] = {
 
 
 def check_mark(operator: str, mark: str, value: object) -> None:
-    """Check a mark of an operator; one that nothing reads is told.
+    """Check a mark of an operator; one that nothing reads is reported.
 
     Raises:
         SporaxTypeError, SporaxValueError, SporaxRuntimeError: a value that it must not have.
@@ -102,10 +102,10 @@ def check_mark(operator: str, mark: str, value: object) -> None:
     if mark in MARKS:
         MARKS[mark](operator, mark, value)
     else:
-        tell_unread(operator, mark, "nothing reads a mark of this name")
+        warn_unread(operator, mark, "nothing reads a mark of this name")
 
 
-def tell_unread(operator: str, mark: str, why: str) -> None:
+def warn_unread(operator: str, mark: str, why: str) -> None:
     """Warn of a mark that nothing reads.
 
     Args:

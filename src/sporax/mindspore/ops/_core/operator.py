@@ -133,7 +133,7 @@ class Operator(Generic[Result]):
         self.__name__ = kernel.__name__
         self.__doc__ = kernel.__doc__
         self.__module__ = kernel.__module__
-        # Read once per operator, by the first who asks: reading a signature takes longer than a small operator.
+        # Read once per operator, at the first use: reading a signature takes longer than a small operator.
         self.parameters = Parameters(name, kernel)
         # One compiled function for each combination of attributes and kinds of arguments.
         self._compiled: dict[Any, Callable[..., Any]] = {}
@@ -232,9 +232,9 @@ class Operator(Generic[Result]):
     def _note_constants(
         self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attributes: tuple[Any, ...]
     ) -> None:
-        """Say how to compute results that depend on constants only; nothing is computed before somebody asks."""
+        """Say how to compute results that depend on constants only; nothing is computed before it is read."""
 
-        # In a closure: most constants are never asked for.
+        # In a closure: most constants are never read.
         def computed() -> Any:
             return self.run_unmarked(_known_form(args), _known_form(kwargs), attributes)
 
@@ -427,7 +427,7 @@ def _are_constant(value: Any) -> bool:
 def _known_form(value: Any) -> Any:
     """The arguments of a call with values in the place of tracers."""
     if isinstance(value, tuple | list):
-        # Lists stay lists: kernels may tell them from tuples.
+        # Lists stay lists: kernels may distinguish them from tuples.
         return type(value)(map(_known_form, value))
     if isinstance(value, dict):
         return {name: _known_form(entry) for name, entry in value.items()}

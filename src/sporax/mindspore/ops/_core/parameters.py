@@ -4,7 +4,7 @@
 The annotation is the check, so a kernel need not repeat it: ``axis: int`` refuses ``1.0`` and ``True`` when a primitive
 is constructed or, in the functional form, when the kernel is about to run for the first time with these arguments.
 
-The same function with other parameters, as a method, with other names or with those of one primitive: each form tells `inspect`
+The same function with other parameters, as a method, with other names or with those of one primitive: each form shows `inspect`
 and `help` what it really takes. `Restated` is a kernel with its parameters in another order, or with other defaults.
 """
 

@@ -81,7 +81,7 @@ _GUARD = _Guard()
 
 @contextmanager
 def ruled_by(precision: Precision | DType | None) -> Iterator[None]:
-    """Let operators choose their precision. A dtype: they do not, for whoever asks for one has chosen. None: as before."""
+    """Let operators choose their precision. A dtype: they do not, for whoever requests one has chosen. None: as before."""
     if not SESSION.reported_float16 and _half_of(precision) == dtypes.float16:
         _report_float16()
     before = _current.precision
@@ -117,7 +117,7 @@ def _switch(precision: Precision | None) -> None:
         _install()
     _current.precision = precision
     if frames.current_frame() is None:
-        # Compiled programs must be asked again whether they still fit; within a frame they are being made.
+        # Compiled programs must be tested again whether they still fit; within a frame they are being made.
         frames.touch()
 
 

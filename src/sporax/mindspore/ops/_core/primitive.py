@@ -4,7 +4,7 @@ Attributes of a primitive that are set after its construction, ``product.transpo
 
 Problem: an operator reads its arguments once, when the primitive is made; an attribute that was set later was a note of
 Python's that nothing read. Method: one that is an argument of the constructor makes the primitive again, with all of the
-constructor's checks, since MindSpore takes the new value; one that nothing reads is told.
+constructor's checks, since MindSpore takes the new value; one that nothing reads is reported.
 
 Operators that the host runs inside a compiled step (`Primitive.set_device("CPU")`).
 
@@ -88,7 +88,7 @@ def made_again(primitive: Any, made_with: tuple[tuple[Any, ...], dict[str, Any]]
     return cls(**{**dict(zip(names, args, strict=False)), **kwargs, name: value})
 
 
-def tell_unread(primitive: Any, name: str) -> None:
+def warn_unread(primitive: Any, name: str) -> None:
     """Warn of an attribute that is no argument of the constructor and no part of the primitive.
 
     Args:
@@ -162,7 +162,7 @@ class Primitive:
             raise
 
     def __getattr__(self, name: str) -> Any:
-        # `__dict__`, since `copy` and pickling ask for attributes before there are any.
+        # `__dict__`, since `copy` and pickling read attributes before there are any.
         attributes = self.__dict__.get("_attributes", {})
         if name in attributes:
             return attributes[name]
@@ -185,7 +185,7 @@ class Primitive:
             ours = [module.partition(".")[0] == "sporax" for module in (type(self).__module__, setter)]
             # What classes of ours set, they read; a class of the user's may read what it likes.
             if ours == [True, False] and not isinstance(getattr(type(self), name, None), property):
-                tell_unread(self, name)
+                warn_unread(self, name)
             super().__setattr__(name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -48,8 +48,8 @@ def sharded_call(
         return function(*args, **kwargs)
     # A strategy of one operator is its own and is not passed on as marks around a function.
     if is_operator(function):
-        asked = None if out_strategy is None or all(entry is None for entry in out_strategy) else out_strategy
-        with next_operator(in_strategy, asked):
+        requested = None if out_strategy is None or all(entry is None for entry in out_strategy) else out_strategy
+        with next_operator(in_strategy, requested):
             return function(*args, **kwargs)
     args, kwargs = _marked(name, "in_strategy", (args, dict(kwargs)), readable_strategy(in_strategy))
     values = {

@@ -201,7 +201,7 @@ class make_sig(NamedTuple):  # noqa: N801  # MindSpore\'s name
     dtype: Any = sig_dtype.T_EMPTY_DEFAULT_VALUE
 
 
-# MindSpore's kinds, so that a wrong word is told from one that is not offered.
+# MindSpore's kinds, so that a wrong word is distinguished from one that is not offered.
 _KINDS = ("hybrid", "akg", "tbe", "aicpu", "aot", "pyfunc")
 _Results = tuple[tuple[jax.ShapeDtypeStruct, ...], bool]
 
@@ -398,7 +398,7 @@ for _short, _dtype in _DTYPES.items():
 
 
 class CustomRegOp:
-    """Collects what MindSpore's compilers want to hear about a kernel; `get_op_info` gives it as a dict.
+    """Collects what MindSpore's compilers read about a kernel; `get_op_info` gives it as a dict.
 
     Args:
         op_name: name of the kernel.

@@ -6,7 +6,7 @@ they run, so who reads them waits for the callbacks first.
 
 The register of overflows that step classes for Ascend read: allocated, cleared and read as tensors.
 
-Problem: such steps ask a hardware register whether anything overflowed since it was cleared. XLA has none. What they ask
+Problem: such steps read from a hardware register whether anything overflowed since it was cleared. XLA has none. What they read
 about is written in the program all the same, because the order is fixed with `depend`::
 
     status = ops.NPUAllocFloatStatus()()

@@ -24,7 +24,7 @@ from sporax.mindspore.ops._core.elementwise_table import pointwise
 
 
 def _special(name: str) -> Callable[..., Array]:
-    """A function of `jax.scipy.special`, which JAX loads when it is first asked for."""
+    """A function of `jax.scipy.special`, which JAX loads when it is first used."""
 
     def compute(*inputs: Array) -> Array:
         return getattr(jax.scipy.special, name)(*inputs)

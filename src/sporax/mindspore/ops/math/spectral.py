@@ -36,7 +36,7 @@ def _inverse_hermitian(x: Array, s: Any, axes: Any, norm: str) -> Array:
 _TRANSFORMS: dict[str, tuple[Callable[..., Array], bool, str]] = {
     "fft": (jnp.fft.fftn, False, "Discrete Fourier transform"),
     "ifft": (jnp.fft.ifftn, False, "Inverse of the discrete Fourier transform"),
-    "rfft": (jnp.fft.rfftn, True, "Fourier transform of a real signal: the half of it that tells all"),
+    "rfft": (jnp.fft.rfftn, True, "Fourier transform of a real signal: the half of it that defines all"),
     "irfft": (jnp.fft.irfftn, False, "Inverse of the Fourier transform of a real signal; gives real numbers"),
     "hfft": (_hermitian, False, "Fourier transform of a signal that is Hermitian, of which half is given; it is real"),
     "ihfft": (_inverse_hermitian, True, "Inverse of the Fourier transform of a Hermitian signal: half of the signal"),
@@ -102,14 +102,14 @@ def _fft_with_size(
         inverse: transform back.
         real: the signal (not the spectrum) is real.
         norm: see the module.
-        onesided: of the spectrum of a real signal only the half is given that tells all.
+        onesided: of the spectrum of a real signal only the half is given that defines all.
         signal_sizes: sizes of the real signal for the inverse; needed when its last one is odd.
     """
     name = "FFTWithSize"
     check.one_of(name, signal_ndim, (1, 2, 3), "signal_ndim")
     check.rank(name, range(signal_ndim, 9), x=x)
     axes = tuple(range(x.ndim - signal_ndim, x.ndim))
-    # Half of the spectrum of a real signal tells all.
+    # Half of the spectrum of a real signal defines all.
     if real and onesided:
         transform = _TRANSFORMS["irfft" if inverse else "rfft"][0]
         # The forward direction takes its sizes from the signal.
@@ -248,7 +248,7 @@ def _stft(
         n_fft, hop_length: size of a window, and distance between two.
         win_length: size of `window`.
         normalized: divide by the square root of `n_fft`.
-        onesided: only the frequencies that tell all of a real signal.
+        onesided: only the frequencies that define all of a real signal.
         return_complex: complex numbers; otherwise real and imaginary parts in another dim.
 
     Returns:
@@ -302,7 +302,7 @@ def stft(
         center: put n_fft // 2 values before and behind the signal, so that windows are centred on their time.
         pad_mode: which values: ``"CONSTANT"`` (zeros), ``"REFLECT"``, ``"REPLICATE"`` or ``"CIRCULAR"``.
         normalized: divide by the square root of `n_fft`.
-        onesided: only the frequencies that tell all of a real signal; None: when signal and window are real.
+        onesided: only the frequencies that define all of a real signal; None: when signal and window are real.
         return_complex: complex numbers; otherwise real and imaginary parts in another dim; None: for complex signals.
 
     Returns:

@@ -257,7 +257,7 @@ def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> 
     check.tensor("histc", input=input)
     For("histc").refuse(bins <= 0 or min > max, f"'bins' must be > 0 and 'min' <= 'max', but got {bins}, {min}, {max}")
     values = promote.inexact(input).reshape(-1)
-    # Both 0 is MindSpore's way to ask for the input's own range.
+    # Both 0 is MindSpore's way to request the input's own range.
     low, high = (jnp.min(values), jnp.max(values)) if min == max == 0 else (jnp.asarray(min), jnp.asarray(max))
     # A range without width gets one on both sides.
     low, high = jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)

@@ -119,7 +119,7 @@ def _within(visible: Array | None, lengths: Array | None, size: int, axis: int) 
 def _attend(query: Array, key: Array, value: Array, shift: Array | None, visible: Array | None, scale: float) -> Array:
     """Attention of (batch, length, heads, size); `shift` is added to the scaled products."""
     if query.dtype == jnp.float16:
-        # JAX asks for a product of halves that XLA's CPU backend refuses.
+        # JAX uses a product of halves that XLA's CPU backend refuses.
         return attended(query, key, value, shift, visible, scale)
     result = jax.nn.dot_product_attention(
         query, key, value, bias=shift, mask=None if visible is None else _full_mask(visible, query, key), scale=scale

@@ -158,7 +158,7 @@ def refuse_past(where: str, use_past: bool) -> None:
     """Refuse incremental inference.
 
     Raises:
-        SporaxNotImplementedError: it is asked for.
+        SporaxNotImplementedError: it is requested.
     """
     if use_past:
         raise SporaxNotImplementedError(f"For '{where}', incremental inference ('use_past') is not offered.")

@@ -1,7 +1,7 @@
 """What a callback is, and what it receives.
 
 A run of `Model` keeps one dictionary of facts about itself (`InternalCallbackParam`), wrapped in a `RunContext` through
-which a callback may also ask for the run to stop. `CallbackManager` passes every event on to all callbacks in order.
+which a callback may also request the run to stop. `CallbackManager` passes every event on to all callbacks in order.
 """
 
 from __future__ import annotations

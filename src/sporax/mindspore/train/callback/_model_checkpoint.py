@@ -206,7 +206,7 @@ class ModelCheckpoint(Callback):
         if problem := self._why_not_resumed():
             if not job:
                 raise SporaxValueError(f"For 'ModelCheckpoint', {problem}")
-            # The user has not asked for it: the job trains as it would without.
+            # The user has not requested it: the job trains as it would without.
             warnings.warn(
                 f"For 'ModelCheckpoint', a job that is started again trains from the start: {problem}", stacklevel=2
             )
@@ -337,7 +337,7 @@ class ModelCheckpoint(Callback):
             self._last_interval = now
 
     def save_after_exception(self, facts: Any) -> None:
-        """Save ``prefix-epoch_step_breakpoint`` if the configuration asks for it; called when training failed."""
+        """Save ``prefix-epoch_step_breakpoint`` if the configuration requests it; called when training failed."""
         if not self._config.exception_save or facts.get("cur_step_num", 0) == 0:
             return
         self._choose_names(facts)

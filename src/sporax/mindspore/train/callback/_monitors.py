@@ -1,4 +1,4 @@
-"""Callbacks that tell how training goes: the loss, the time, and a record of both.
+"""Callbacks that report how training goes: the loss, the time, and a record of both.
 
 Rank 0 prints: lines of many ranks, which say the same of each step, are hard to read. MindSpore prints on every rank.
 
@@ -29,7 +29,7 @@ from sporax.runtime.session import SESSION
 
 
 def memory_bytes() -> int:
-    """Most memory that was in use: of the first device where it can tell, else of this process."""
+    """Most memory that was in use: of the first device where it can be read, else of this process."""
     stats = jax.local_devices()[0].memory_stats()
     if stats and "peak_bytes_in_use" in stats:
         return int(stats["peak_bytes_in_use"])
@@ -201,7 +201,7 @@ class TimeMonitor(Callback):
 
     Args:
         data_size: steps per epoch, where the run does not say.
-        data_time: also tell how long the host waited for data, per step.
+        data_time: also report how long the host waited for data, per step.
 
     Raises:
         SporaxTypeError, SporaxValueError: `data_size` is no positive number or `data_time` no bool.
@@ -248,7 +248,7 @@ class TimeMonitor(Callback):
         # Without a data set the run does not know its steps.
         if not isinstance(num_steps, int) or num_steps <= 0:
             raise SporaxValueError(
-                f"For 'TimeMonitor', 'data_size' must be given where the run does not tell its steps, but got {num_steps}."
+                f"For 'TimeMonitor', 'data_size' must be given where the run does not know its steps, but got {num_steps}."
             )
         text = (
             f"{facts.mode.title()} epoch time: {seconds * 1e3:5.3f} ms, "

@@ -110,7 +110,7 @@ class EarlyStopping(_Watch):
         self._forget()
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
-        """Look at the number, and ask for a stop after `patience` epochs without getting better."""
+        """Look at the number, and request a stop after `patience` epochs without getting better."""
         facts = run_context.original_args()
         value = self._value(facts)
         if value is None:
@@ -137,7 +137,7 @@ class EarlyStopping(_Watch):
             parameter.set_data(value)
 
     def on_train_end(self, run_context: RunContext) -> None:
-        """Tell when training was ended."""
+        """Report when training was ended."""
         if self.stopped_epoch and self.verbose:
             print(f"Epoch {self.stopped_epoch:05d}: early stopping", flush=True)
 

@@ -1,4 +1,4 @@
-"""`OnRequestExit`: leave a run when asked to, by a signal or a file, with everything saved.
+"""`OnRequestExit`: leave a run on request, by a signal or a file, with everything saved.
 
 One rank alone stops after the step in which the request came. In a job of several ranks all must stop after the same
 step, so they have to agree: with ``MS_ENABLE_GRACEFUL_EXIT=1`` they do so after every step (and look at the file),
@@ -63,7 +63,7 @@ class OnRequestExit(Callback):
             For("OnRequestExit").typed(name, value, "a string", str)
         self._file_name, self.save_path = file_name, directory
         self.remote_config_file = config_file
-        # Agreeing after each step costs an exchange, so it is asked for.
+        # Agreeing after each step costs an exchange, so it is optional.
         self.use_graceful = variables.read(os.environ, "MS_ENABLE_GRACEFUL_EXIT") == "1"
         self._requested = False
         self._leaving = False
@@ -126,17 +126,17 @@ class OnRequestExit(Callback):
             facts.resume_step = resume_from(path, facts.train_network)
 
     def on_train_step_end(self, run_context: RunContext) -> None:
-        """Leave after this step, if asked to."""
+        """Leave after this step, if requested."""
         # One process alone needs no agreement.
         if self.use_graceful or not self.is_distributed:
-            self._leave_if_asked(run_context)
+            self._leave_if_requested(run_context)
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
-        """Leave after this epoch, if asked to."""
-        self._leave_if_asked(run_context)
+        """Leave after this epoch, if requested."""
+        self._leave_if_requested(run_context)
 
-    def _leave_if_asked(self, run_context: RunContext) -> None:
-        # Every rank asks, since all must leave after the same step.
+    def _leave_if_requested(self, run_context: RunContext) -> None:
+        # Every rank takes part, since all must leave after the same step.
         if self._leaving or not any_rank(self._requested or self._file_says_so()):
             return
         self._leaving = True
@@ -172,12 +172,12 @@ class OnRequestExit(Callback):
             load_checkpoint(str(saved[0]), net=run_context.original_args().eval_network)
 
     def on_eval_step_end(self, run_context: RunContext) -> None:
-        """Leave after this step, if asked to."""
+        """Leave after this step, if requested."""
         if (self.use_graceful or not self.is_distributed) and any_rank(self._requested or self._file_says_so()):
             run_context.request_stop()
 
     def on_eval_end(self, run_context: RunContext) -> None:
-        """Save, if asked to leave, and give the signal back."""
+        """Save, if requested to leave, and give the signal back."""
         facts = run_context.original_args()
         if "train_network" in facts:
             return

@@ -168,19 +168,19 @@ def _check_epoch(batch_num: int, stored: Facts) -> None:
 
 
 def _orbax_store(directory: str, keep: int, in_background: bool, timeout_seconds: int) -> Store:
-    # An optional package, imported where it is asked for.
+    # An optional package, imported where it is requested.
     from sporax.mindspore.train.checkpoint.orbax_store import OrbaxStore
 
     return OrbaxStore(directory, keep, in_background, timeout_seconds)
 
 
-def check_resume(resume: object, callbacks: list[Callback], asked: bool) -> bool:
+def check_resume(resume: object, callbacks: list[Callback], requested: bool) -> bool:
     """`resume` of `Model.train`.
 
     Args:
         resume: of the call.
         callbacks: of the call.
-        asked: whether the command line asks for it; then a training that saves nothing begins, with a warning.
+        requested: whether the command line requests it; then a training that saves nothing begins, with a warning.
 
     Raises:
         SporaxTypeError: it is no bool.
@@ -192,7 +192,7 @@ def check_resume(resume: object, callbacks: list[Callback], asked: bool) -> bool
         raise For("Model.train").error(
             "'resume' must come with a ResumableCheckpoint or ModelCheckpoint among 'callbacks', but there is none"
         )
-    if asked and not able:
+    if requested and not able:
         warnings.warn(
             "For 'Model.train', `sporax run --resume` has no effect without a ResumableCheckpoint or ModelCheckpoint among "
             "'callbacks': training begins.",

@@ -40,16 +40,16 @@ POSITION = "sporax.position"
 """Entry of a file: the step, and the state of the random numbers of operators."""
 
 _MOST_FILES = 64
-"""How many of its newest files a rank tells the others of."""
+"""How many of its newest files a rank reports to the others."""
 
 
 def in_recovery() -> bool:
-    """Whether the environment asks for runs that go on (MS_ENABLE_RECOVERY=1)."""
+    """Whether the environment requests runs that go on (MS_ENABLE_RECOVERY=1)."""
     return variables.read(os.environ, RECOVERY_VARIABLE) == "1"
 
 
-def asked_to_resume() -> bool:
-    """Whether the command line asks for a run that goes on (`sporax run --resume`)."""
+def is_resume_requested() -> bool:
+    """Whether the command line requests a run that goes on (`sporax run --resume`)."""
     return variables.read(os.environ, RESUME) == "1"
 
 
@@ -105,7 +105,7 @@ def resume_from(path: Path, network: Any, step: int = 0, is_part: bool = False) 
         The step after which it was written.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Parameters that are not in the file are told below
+        warnings.simplefilter("ignore")  # Parameters that are not in the file are reported below
         parameters = load_checkpoint(str(path), network)
     stored = parameters.get(POSITION)
     missing = [item.name for _, item in network.parameters_and_names() if item.name not in parameters]

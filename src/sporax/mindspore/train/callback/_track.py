@@ -170,7 +170,7 @@ class WandbTracker:
     def log_figure(self, name: str, figure: Any, step: int) -> None:
         """Note a picture."""
         if type(figure).__module__.startswith("matplotlib"):
-            package("WandbTracker", "matplotlib.pyplot", "wandb")  # `Image` asks for it without importing it
+            package("WandbTracker", "matplotlib.pyplot", "wandb")  # `Image` uses it without importing it
         self._run.log({name: self._wandb.Image(figure)}, step=step)
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 A source is the files of some ranks with the strategy they were saved under. What a rank's file holds of a Parameter is a
 block of the whole; a requested block is filled from those that overlap it, and only the bytes that are needed are read.
 Blocks that several ranks hold are read from the first of them whose file is there. A process with several devices writes a
-file for all of them: whole Parameters, which are told by their shapes, or slices, of which the file says where they belong.
+file for all of them: whole Parameters, which are known by their shapes, or slices, of which the file says where they belong.
 
 `merge_sliced_parameter`: slices of one Parameter, in the order of the ranks, put together.
 """
@@ -96,7 +96,7 @@ class ShardedCheckpoint:
             if both is not None:
                 values[within(both, region)] = self.files[block.rank].read(block.key, within(both, block.region))
                 filled += volume(both)
-        # Blocks are distinct and do not overlap, so counting elements tells whether the block is complete.
+        # Blocks are distinct and do not overlap, so counting elements shows whether the block is complete.
         if filled != volume(region):
             raise SporaxValueError(
                 f"For '{self.where}', parameter '{name}' is not complete: {filled} of {volume(region)} values are in the "
@@ -114,7 +114,7 @@ class ShardedCheckpoint:
         if len(self.files) >= num_files:
             return
         groups = self._names_by_stages(num_files)
-        # Ranks that write all they hold write the same names; one file alone cannot tell.
+        # Ranks that write all they hold write the same names; one file alone does not show it.
         differ = any(names != group[0] for group in groups.values() for names in group)
         least = 1 if self.slices is None else 2
         there = frozenset[int]().union(*(stages for stages, group in groups.items() if len(group) >= least))

@@ -93,7 +93,7 @@ def remove_incomplete(directory: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-# `Model` asks for this module; a run that starts afresh needs no reader of strategies and slices.
+# `Model` imports this module; a run that starts afresh needs no reader of strategies and slices.
 load_source_into_net = late("sporax.mindspore.train.checkpoint.loading:load_source_into_net")
 
 Facts = dict[str, Any]
@@ -193,7 +193,7 @@ class DirectoryStore:
                 complete(folder, num_ranks, self._timeout, self._keep)
 
         self._writer.start(write)
-        # The caller hears of errors at once.
+        # The caller gets errors at once.
         if not self._in_background:
             self._writer.wait()
 

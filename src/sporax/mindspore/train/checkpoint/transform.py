@@ -103,7 +103,7 @@ def _virtual_shape(layouts: Sequence[SliceLayout]) -> tuple[int, ...]:
         size = Fraction(1)
         for layout in layouts:
             rows = sum(layout.split_rows) if dim == 0 and layout.split_rows else 0
-            # Uneven slices fix the size; equal ones only ask for a multiple.
+            # Uneven slices fix the size; equal ones only need a multiple.
             size = Fraction(rows) if rows else size * layout.counts(len(layout.tensor_map))[dim]
             if rows:
                 break

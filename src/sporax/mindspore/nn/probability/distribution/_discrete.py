@@ -148,7 +148,7 @@ class Categorical(_OfProbability):
         """Categories of values, and which of them exist; from -1 on, values count as 0."""
         integral = ops.where(ops.logical_and(value < 0, value > -1.0), ops.zeros_like(value), ops.floor(value))
         last = p.shape[-1] - 1
-        # Clipped, since the lookup needs a valid place; the second result tells which are real.
+        # Clipped, since the lookup needs a valid place; the second result says which are real.
         return ops.clip_by_value(integral, 0, last).astype(dtypes.int32), ops.logical_and(
             integral >= 0, integral <= last
         )

@@ -389,7 +389,7 @@ def constructor(
 
 
 def check_positive(value: Tensor | None, name: str) -> None:
-    """Raise SporaxValueError unless every element is above zero; values of a Parameter may change, so they are not asked."""
+    """Raise SporaxValueError unless every element is above zero; values of a Parameter may change, so they are not tested."""
     if value is not None and not isinstance(value, Parameter) and not (value.asnumpy() > 0).all():
         raise SporaxValueError(f"{name} must be greater than zero.")
 
