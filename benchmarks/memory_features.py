@@ -172,7 +172,7 @@ VARIANTS: dict[str, tuple[Callable[[Gpt, Any], None], str]] = {
 
 
 class Variant:
-    """A process that compiles one variant and takes steps when it is told to."""
+    """A process that compiles one variant and takes steps on request."""
 
     def __init__(self, name: str, sizes: list[str]) -> None:
         command = [sys.executable, __file__, "--variant", name, *sizes]
@@ -183,7 +183,7 @@ class Variant:
         self.sizes = self._answer()
         self.seconds: list[float] = []
 
-    def ask(self, what: str) -> Any:
+    def request(self, what: str) -> Any:
         assert self.process.stdin is not None
         self.process.stdin.write(what + "\n")
         self.process.stdin.flush()
@@ -255,11 +255,11 @@ def main() -> None:
         print(f"compiled {name} in {variants[name].sizes['compile']:.0f} s", file=sys.stderr, flush=True)
     for _ in range(options.rounds):
         for variant in variants.values():
-            variant.seconds.append(variant.ask("step")["seconds"])
+            variant.seconds.append(variant.request("step")["seconds"])
     least = min(variants["none"].seconds)
     print("| | plan: device | plan: device and host | XLA | RSS | step |\n|---|---|---|---|---|---|")
     for name, variant in variants.items():
-        rss = variant.ask("end")["rss"]
+        rss = variant.request("end")["rss"]
         columns = (*(variant.sizes[column] for column in ("plan", "both", "xla")), rss)
         figures = [f"{size / MIB:.1f}" if size is not None else "" for size in columns]
         print(f"| {name} | {' | '.join(figures)} | {min(variant.seconds) / least:.2f}x |", flush=True)

@@ -47,7 +47,7 @@ def timed(
     steps: int,
     announce: Callable[[np.ndarray], object] = lambda ids: None,
 ) -> float:
-    """Median seconds of a step after the warm-up; `announce` is told the ids of the batch after the present one."""
+    """Median seconds of a step after the warm-up; `announce` gets the ids of the batch after the present one."""
     rng, times = np.random.default_rng(rank), []
     following = clicks(rng)
     for _ in range(WARMUP + steps):

@@ -121,7 +121,7 @@ def constants_of_profiles(constants: Constants, names: Sequence[str]) -> dict[st
 
 
 def main() -> None:
-    """Read a table, predict it, and write what is asked for."""
+    """Read a table, predict it, and write what is requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True, help="the table of runs")
     parser.add_argument("--models", type=Path, help="shapes of models, besides those of models.csv beside the table")

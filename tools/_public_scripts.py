@@ -1,6 +1,6 @@
 """The public training programs that `tools/run_public_scripts.py` runs: where they are, their arguments, and their made-up data.
 
-Sizes are small, the names of files and columns are those that the programs ask for. Data of `copies` ranks hold every sample that
+Sizes are small, the names of files and columns are those that the programs need. Data of `copies` ranks hold every sample that
 many times in a row, so that each of the ranks reads what one rank would read of one copy: statistics of batches are then equal.
 """
 
@@ -33,7 +33,7 @@ def mnist(folder: Path, copies: int) -> None:
 
 
 def cifar(folder: Path, copies: int) -> None:
-    """12 images of ten classes, in a file of the full length, which the wheel asks for."""
+    """12 images of ten classes, in a file of the full length, which the wheel requires."""
     place = folder / "cifar-10-batches-bin"
     place.mkdir(parents=True)
     rows = np.concatenate([drawn(12, 1, high=10, kind=np.uint8), drawn(12, 3072, kind=np.uint8)], 1)
@@ -755,7 +755,7 @@ PROGRAMS = {
         "--distributed",
         package="mindnlp",
         copies=1,
-        why=OUR_TRAINER + "; under the wheel mindnlp's `PeftModel` asks itself for ever",
+        why=OUR_TRAINER + "; under the wheel mindnlp's `PeftModel` calls itself for ever",
     ),
     "tgcn": Program(
         "models",

@@ -127,11 +127,11 @@ def seeded_source(arguments: Arguments) -> None:
 def seeded_transforms(arguments: Arguments) -> None:
     """What functions of the script make of a row does not depend on what was drawn before."""
     one_worker(arguments)
-    asked = arguments.get("operations")
-    if isinstance(asked, list):
-        arguments["operations"] = [Seeded(each) if inspect.isfunction(each) else each for each in asked]
-    elif inspect.isfunction(asked):
-        arguments["operations"] = Seeded(asked)
+    operations = arguments.get("operations")
+    if isinstance(operations, list):
+        arguments["operations"] = [Seeded(each) if inspect.isfunction(each) else each for each in operations]
+    elif inspect.isfunction(operations):
+        arguments["operations"] = Seeded(operations)
 
 
 def close_the_doors() -> None:
@@ -159,7 +159,7 @@ def close_the_doors() -> None:
     for place in ("mindspore.dataset.vision", "mindspore.dataset.vision.c_transforms"):
         with contextlib.suppress(
             ModuleNotFoundError
-        ):  # the wheel has no older one, and Sporax imports it when it is asked for
+        ):  # the wheel has no older one, and Sporax imports it when it is requested
             module = importlib.import_module(place)
             for name, fixed in FIXED.items():
                 setattr(module, name, fixed)

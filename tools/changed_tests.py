@@ -58,7 +58,7 @@ def _git(*arguments: str) -> str:
 def released() -> str:
     """The commit that set the version: the last release, also in clones without tags; empty where its history is not there.
 
-    The oldest commit that a clone has looks as if it had made every file, so it tells nothing.
+    The oldest commit that a clone has looks as if it had made every file, so it says nothing.
     """
     commit = _git("log", "-1", "--format=%H", "HEAD", "--", "src/sporax/_version.py")
     return commit if commit and _git("rev-parse", "--verify", "--quiet", f"{commit}^") else ""

@@ -1,4 +1,4 @@
-"""Count which of MindSpore's names public programs ask for, over the repositories that are given.
+"""Count which of MindSpore's names public programs use, over the repositories that are given.
 
     python tools/count_names.py --wheel PYTHON [--output FILE] OWNER/NAME=FOLDER...
 
@@ -6,7 +6,7 @@ FOLDER is a git repository, bare or not; what its HEAD holds is read, nothing is
 not say which of them matter. Method: `sporax.mindspore._names.check` reads the names and keyword arguments that a program
 takes from `mindspore`; a name counts once per program. Programs are Python files, notebooks and Markdown pages with Python
 cells. A program whose text occurred before, and a translated page that uses the same names, count once. Recorded are names and
-counts, no code: `tests/mindspore/golden/asked_names.json`, which `docs/coverage.md` reads. `--wheel` names a Python with
+counts, no code: `tests/mindspore/golden/requested_names.json`, which `docs/coverage.md` reads. `--wheel` names a Python with
 MindSpore 2.10, which says which of the names it has itself. `needs` holds, for programs that use names Sporax lacked at the
 time of counting, those names; from it the page computes how many programs use offered names only.
 """
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-OUTPUT = Path(__file__).parents[1] / "tests" / "mindspore" / "golden" / "asked_names.json"
+OUTPUT = Path(__file__).parents[1] / "tests" / "mindspore" / "golden" / "requested_names.json"
 SUFFIXES = (".py", ".ipynb", ".md")
 #: A name that fewer programs use is counted in the totals, but not listed: it keeps the file small.
 LISTED_FROM = 2
@@ -139,7 +139,7 @@ def _git(folder: Path, *command: str, given: bytes = b"") -> bytes:
     return subprocess.run(call, check=True, capture_output=True, input=given, env=environment).stdout
 
 
-# ------------------------------------------------------------------------------------------------------ asking the wheel
+# ------------------------------------------------------------------------------------------------------ testing the wheel
 
 
 def wheel_lacks(python: str, names: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Count the words that the glossary asks to leave out, in `src`, `docs` and the names of tests.
+"""Count the words that the glossary leaves out, in `src`, `docs` and the names of tests.
 
     python tools/count_words.py [WORD …]
 

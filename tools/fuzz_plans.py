@@ -171,11 +171,11 @@ def beaten(case: Case, hardware: str) -> Failure | None:
 
 
 def requested(case: Case, hardware: str) -> PlanRequest:
-    """What is asked of the planner for a step in automatic parallelism; its program is traced, and nothing is searched."""
-    asked: list[PlanRequest] = []
+    """The request to the planner for a step in automatic parallelism; its program is traced, and nothing is searched."""
+    collected: list[PlanRequest] = []
 
     def by_hand(request: PlanRequest, measure: object = None) -> PlanResult:
-        asked.append(request)
+        collected.append(request)
         return make_plan(_in_mode(request, ""))
 
     lines = (re.sub(r", search_mode='\w+'|search_mode='\w+', ", "", line) for line in case.context)
@@ -184,7 +184,7 @@ def requested(case: Case, hardware: str) -> PlanRequest:
     with settings_of(case), patch.object(step_passes, "agreed_plan", by_hand):
         program = _program(case)
         program["step"].program.plan(*program["inputs"])
-    return asked[-1]
+    return collected[-1]
 
 
 def _in_mode(request: PlanRequest, search: str) -> PlanRequest:
@@ -227,8 +227,8 @@ def _beaten(request: PlanRequest, known: bool) -> Failure | None:
 def _crash(error: BaseException) -> Failure:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "sporax" in frame.filename]
     places = [f"{frame.filename.split('sporax/')[-1]}:{frame.name}" for frame in frames[-2:]]
-    told = "".join(traceback.format_exception(error)[-12:])
-    return Failure(("crash", type(error).__name__, *places), told)
+    reported = "".join(traceback.format_exception(error)[-12:])
+    return Failure(("crash", type(error).__name__, *places), reported)
 
 
 def _different(expected: list[np.ndarray], results: list[np.ndarray]) -> Failure | None:

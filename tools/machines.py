@@ -388,7 +388,7 @@ class Machines(Sequence[Machine]):
             if sender != receiver
         ]
         self._links.update(dict.fromkeys(pairs, link))
-        self._tell(pairs)
+        self._report(pairs)
 
     def unplug(self, number: int) -> None:
         """Pull the cable of a machine."""
@@ -413,7 +413,7 @@ class Machines(Sequence[Machine]):
         for pair in pairs:
             link = self._links.get(pair, PERFECT)
             self._links[pair] = Link(link.latency, link.loss, link.rate, up)
-        self._tell(pairs)
+        self._report(pairs)
 
     def cable(self, first: int, second: int, rate: float = math.inf, latency: float = 0.0) -> tuple[str, str]:
         """Connect two machines by a cable of the kernel's (veth), which passes what memory passes: for measuring speed.
@@ -448,7 +448,7 @@ class Machines(Sequence[Machine]):
             raise
         return ends[0][1], ends[1][1]
 
-    def _tell(self, pairs: Iterable[tuple[int, int]]) -> None:
+    def _report(self, pairs: Iterable[tuple[int, int]]) -> None:
         switch = self._switch
         if switch is None or switch.stdin is None or switch.stdout is None:
             raise RuntimeError("For 'Machines', the machines must have been started by `with`.")

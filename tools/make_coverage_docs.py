@@ -1,4 +1,4 @@
-"""Write `docs/coverage.md`: how much of what MindSpore documents and programs ask for is here, and what of it is compared.
+"""Write `docs/coverage.md`: how much of what MindSpore documents and programs use is here, and what of it is compared.
 
 python tools/make_coverage_docs.py            # write it
 python tools/make_coverage_docs.py --check    # fail when it is out of date
@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from _asked_names import sections as asked_names
 from _generated import GOLDEN, ROOT, absent_names, api_facts, deviations, run, table
+from _requested_names import sections as requested_names
 from make_api_docs import PLACES, is_there, offered
 
 TESTS = ROOT / "tests" / "mindspore"
@@ -92,7 +92,7 @@ def page() -> str:
         "results the tests replay. `mint` follows PyTorch and\nmostly lacks CPU kernels in the wheel, so recipes that were run "
         "under PyTorch count there. `docs/api.md` counts all names that\nmodules show.",
         table(header, rows),
-        *asked_names(),
+        *requested_names(),
         *_packages(),
         *_behaviours(),
         *_model_zoo(),

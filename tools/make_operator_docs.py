@@ -103,7 +103,7 @@ def compared() -> set[str]:
 
 
 def dtypes(target: Any) -> str:
-    """What the kernel asks of its inputs, where it asks."""
+    """What the kernel requires of its inputs, where it does."""
     try:
         source = inspect.getsource(getattr(target, "kernel", target))
     except (OSError, TypeError):

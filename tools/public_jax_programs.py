@@ -48,7 +48,7 @@ class Program(NamedTuple):
         build: makes the step, at a real size or small.
         real: the real size, in words.
         change: what becomes of the line that compiles it.
-        first: modules that ask what is installed, and are loaded before empty modules stand in.
+        first: modules that test what is installed, and are loaded before empty modules stand in.
     """
 
     repository: str
@@ -795,7 +795,7 @@ def levanter_llama(is_real: bool) -> Step:
 
 @program("MaxText llama", "maxtext", "src", real="Llama 2 7B by scan, 512 × 2,048 tokens, its constraints over 8 × 8")
 def maxtext(is_real: bool) -> Step:
-    # The package asks for Python 3.12 or newer.
+    # The package requires Python 3.12 or newer.
     from flax import nnx
     from flax.linen import partitioning
     from maxtext.common.train_state_nnx import TrainStateNNX
@@ -821,7 +821,7 @@ def maxtext(is_real: bool) -> Step:
     types = (jax.sharding.AxisType.Auto,) * len(axes)
     mesh: Any = jax.sharding.AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=types)
     if is_real:
-        # It asks a device of its mesh for the platform.
+        # It reads the platform of a device of its mesh.
         jax.sharding.AbstractMesh.devices = property(lambda mesh: np.array(jax.devices()[:1]))
     else:
         mesh = maxtext_utils.get_mesh_from_config(config)

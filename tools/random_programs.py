@@ -457,8 +457,8 @@ def failure(program: Program, runs: bool, all_modes: bool = False) -> str:
                 limits["memory"] = int(peak_bytes(planned.result) * program.memory)
                 with suppress(SporaxRuntimeError):  # too little for any plan
                     planned = sporax.plan(fn, *args, mode=program.mode, **options, **limits)
-                    if told := broken(planned, limits["memory"], program, args):
-                        return told
+                    if problem := broken(planned, limits["memory"], program, args):
+                        return problem
                     check_plan(planned.graph, planned.plan)
                     if runs:
                         planned.verify(*args)
@@ -466,8 +466,8 @@ def failure(program: Program, runs: bool, all_modes: bool = False) -> str:
             for mode in MODES if all_modes else {program.mode, "ilp"}:
                 with suppress(SporaxRuntimeError):
                     searches[mode] = sporax.plan(fn, *args, mode=mode, **options, **limits).search
-            if searches and (told := contradiction(searches)):
-                return told
+            if searches and (problem := contradiction(searches)):
+                return problem
     except SporaxError as error:
         if "For 'with_sharding_constraint', the layout" in str(error) and "must be divisible" in str(error):
             return ""  # fair: plans have even slices
@@ -488,9 +488,9 @@ def _runs_alone(program: Program) -> bool:
     return True
 
 
-def smallest(program: Program, told: str, runs: bool) -> Program:
+def smallest(program: Program, problem: str, runs: bool) -> Program:
     """The first value alone that fails in the same way, without a gradient where that fails, too."""
-    kind = told.split(":")[0]
+    kind = problem.split(":")[0]
     plain = [replace(program, is_gradient=False)] if program.is_gradient else []
     for candidate in (*plain, program):
         for number in range(len(program.inputs), len(program.inputs) + len(program.lines)):
@@ -517,11 +517,11 @@ def main(words: list[str] | None = None) -> int:
     for number in range(arguments.first, arguments.first + arguments.cases):
         program = drawn(arguments.seed, number, arguments.longest)
         runs = random.Random(f"run {arguments.seed} {number}").random() < arguments.run
-        told = failure(program, runs, arguments.all_modes)
+        found = failure(program, runs, arguments.all_modes)
         counts["run" if runs else "planned"] += 1
-        if told:
+        if found:
             counts["failed"] += 1
-            print(f"==== program {number}\n{told}\n---- the smallest:\n{smallest(program, told, runs)}", flush=True)
+            print(f"==== program {number}\n{found}\n---- the smallest:\n{smallest(program, found, runs)}", flush=True)
     print(dict(counts))
     return int(bool(counts["failed"]))
 

@@ -166,7 +166,7 @@ def wanted(texts: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Run what is asked for, print a line each, and write the summary."""
+    """Run what is requested, print a line each, and write the summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sources", type=Path, required=True, help="folder of the checkouts")
     parser.add_argument("--folder", type=Path, required=True, help="where data, outputs and weights go")

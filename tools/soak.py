@@ -44,7 +44,7 @@ def load(name: str) -> Scenario:
 
 
 def run(scenario: Scenario, options: argparse.Namespace) -> dict[str, Any]:
-    """Run cases; figures, which are also written after each case. What fails is told at once."""
+    """Run cases; figures, which are also written after each case. What fails is reported at once."""
     rows: dict[str, Row] = {}
     faults, memory = Faults(Counter()), {}
     began, unavailable = time.monotonic(), ""
@@ -164,7 +164,7 @@ def main(words: list[str] | None = None) -> int:
     if options.list:
         print(listing(names))
         return 0
-    # A tool that is told to stop removes what it has made, too.
+    # A tool that is stopped removes what it has made, too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if len(names) == 1:
         figures = {names[0]: run(load(names[0]), options)}

@@ -42,7 +42,7 @@ def read_choices(path: str | Path, max_bytes: int = MAX_BYTES) -> list[int]:
 
 
 def load_json(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
-    """Decodes a JSON file, gzipped or not (told by its first bytes), of at most `max_bytes`.
+    """Decodes a JSON file, gzipped or not (recognized by its first bytes), of at most `max_bytes`.
 
     Raises:
         SporaxValueError: the file cannot be read or decoded, or is larger.
@@ -168,7 +168,7 @@ def _interval(pair: Any, where: str) -> tuple[int, int]:
 
 
 def _numbers(row: Any, where: str, *, integral: bool) -> list[float]:
-    """Checks a list of numbers; `integral` asks for non-negative integers."""
+    """Checks a list of numbers; `integral` requires non-negative integers."""
     if not isinstance(row, list):
         raise SporaxValueError(f"For '{where}', there must be a list of numbers, but got {_brief(row)}.")
     # Types as a set: one pass in C instead of a check per entry, for files of a gigabyte.

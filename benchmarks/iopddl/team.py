@@ -125,7 +125,7 @@ def run_team(core: Core, board: BestKnown, *, budget: Budget, threads: int, seed
                 _relay(news, number, board, members)
     finally:
         for member in members:
-            # Killed and not asked: a worker may be inside HiGHS for minutes.
+            # Killed and not stopped: a worker may be inside HiGHS for minutes.
             member.process.kill()
             # Wakes the writing thread, which then closes its pipe.
             member.outbox.put(None)
@@ -136,7 +136,7 @@ def run_team(core: Core, board: BestKnown, *, budget: Budget, threads: int, seed
 
 
 def _relay(news: News, sender: int, board: BestKnown, members: list[_Member]) -> None:
-    """Updates the board and tells the others what is new."""
+    """Updates the board and notifies the others what is new."""
     better = news.positions is not None and news.cost < board.cost
     board.bounded(news.bound, news.marginals)
     if better and news.positions is not None:

@@ -1,4 +1,4 @@
-"""The front end of MindSpore's compiler, asked how it would cut a net.
+"""The front end of MindSpore's compiler, called to see how it would cut a net.
 
 Nothing runs on a device. The process pretends that its devices are GPUs and stops after the front end; strategies and
 layouts are read from the compiler, collectives from the graph that it prints. For MindSpore 2.10 (CPU); import this before

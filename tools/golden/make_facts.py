@@ -52,7 +52,7 @@ def record(topic: fact_format.Topic) -> dict[str, Any]:
 
 
 def weed(outcome: Any) -> Any:
-    """`outcome`, or the mark that says it tells nothing."""
+    """`outcome`, or the mark that says it means nothing."""
     message = outcome.get("message", "") if isinstance(outcome, dict) else ""
     return {"unsupported": True} if any(hint in message for hint in NO_BEHAVIOUR) else outcome
 

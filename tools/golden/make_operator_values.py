@@ -26,7 +26,7 @@ OWN_FAULTS = ("returned a result with an exception set", "inputs number should b
 
 
 def weed(outcome: Any) -> Any:
-    """`outcome`, or the mark that says it tells nothing."""
+    """`outcome`, or the mark that says it means nothing."""
     if isinstance(outcome, dict) and "error" in outcome:
         message = outcome.get("message", "")
         if not message or any(fault in message for fault in OWN_FAULTS):

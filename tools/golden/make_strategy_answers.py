@@ -1,4 +1,4 @@
-"""Ask the real MindSpore wheel which strategies of `tests/mindspore/golden/strategy_answers.json` it accepts, and record it.
+"""Test which strategies of `tests/mindspore/golden/strategy_answers.json` the real MindSpore wheel accepts, and record it.
 
 Run it with a Python that has MindSpore 2.10 (CPU) and numpy, and nothing of this project. A new case is a line in that file:
 operator, devices, number of the list of further inputs, strategy, and any answer.

@@ -1,6 +1,6 @@
 """Workers and servers are added and removed again and again while a job with parameter servers trains.
 
-Every sample adds 1 to its own number in each parameter, so at the end each number tells how often its sample counted: 1, if the
+Every sample adds 1 to its own number in each parameter, so at the end each number says how often its sample counted: 1, if the
 members of every clock agreed on who they were. Workers are started with `sporax ps scale`'s message, at once or while an earlier
 change is under way; first workers are removed as well as added ones; in two of three jobs processes are also killed, and servers
 come and go. A job that ends with an error, stands still, or counts a sample twice or not at all is a failure.

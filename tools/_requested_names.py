@@ -1,4 +1,4 @@
-"""The part of `docs/coverage.md` about names that public programs ask for, from what `tools/count_names.py` counted."""
+"""The part of `docs/coverage.md` about names that public programs use, from what `tools/count_names.py` counted."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ def sections() -> list[str]:
     ]
     repositories = ", ".join(f"{row['name']} ({row['commit'][:7]}, {row['programs']})" for row in data["repositories"])
     return [
-        "## Names asked for by public code",
+        "## Names used by public code",
         f"What {programs} programs (Python files, notebooks, tutorials) of {len(data['repositories'])} public repositories take "
         "from `mindspore`, read from their\nsources by `tools/count_names.py`; a name counts once per program, and copies of a "
         f"program once. {data['unreadable']} files are no Python 3. Names that one\nprogram alone uses are in the counts of "
         "programs, not in the counts of names.",
         table(("", "Number"), rows),
         table(
-            ("Package", "Asked for", "Offered", "Share", "In the 2.10 wheel", "Of these, offered", "Share", "Uses offered",
+            ("Package", "Used", "Offered", "Share", "In the 2.10 wheel", "Of these, offered", "Share", "Uses offered",
              "Programs that use a name not offered"),
             _package_rows(data["names"], lacking, absent, needs),
         ),
-        f"The names that most programs ask for and Sporax does not offer, by the first part that is missing: {NUM_LISTED} that "
+        f"The names that most programs use and Sporax does not offer, by the first part that is missing: {NUM_LISTED} that "
         f"the wheel has, then\n{NUM_LISTED_OLD} that it has no more.",
-        *_most_asked(needs, absent),
+        *_most_requested(needs, absent),
         f"Repositories (commit, programs): {repositories}.",
     ]  # fmt: skip
 
@@ -112,7 +112,7 @@ def _order(packages: Iterable[str]) -> list[str]:
     return sorted(packages, key=order.__getitem__)
 
 
-def _most_asked(needs: list[tuple[int, list[str]]], absent: set[str]) -> list[str]:
+def _most_requested(needs: list[tuple[int, list[str]]], absent: set[str]) -> list[str]:
     """Two tables: missing names that the wheel has, and that it has not."""
     counts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     for count, names in needs:
