@@ -18,10 +18,10 @@ from sporax.launch.jobs.supervision import (
     ClusterFormed,
     Finish,
     GraceExpired,
+    Notify,
     NotifyOthers,
     ProcessesEnded,
     RankJoined,
-    Report,
     RestartRule,
     RunPhase,
     SignalProcesses,
@@ -79,7 +79,7 @@ def test_one_rank_alone_fails():
 
 def test_a_signal_is_passed_on_and_becomes_the_exit_code(job: Supervision):
     report, others, passed_on, grace = job.handle(SignalReceived(signal.SIGINT))
-    assert report == Report("got SIGINT (signal 2)")
+    assert report == Notify("got SIGINT (signal 2)")
     assert others == NotifyOthers()
     assert passed_on == SignalProcesses((0, 1, 2), signal.SIGINT)
     assert grace == StartGrace(GRACE_SECONDS)
@@ -96,7 +96,7 @@ def test_ranks_that_wait_for_one_that_is_gone_do_not_wait_for_the_time_out(job: 
     first, second = ProcessesEnded({1: 0}), RankJoined(0)
     assert job.handle(first if ends_first else second) == []
     answers, *rest = job.handle(second if ends_first else first)
-    assert answers == Report("local ranks [1] ended without joining the job, for which local ranks [0] wait")
+    assert answers == Notify("local ranks [1] ended without joining the job, for which local ranks [0] wait")
     assert rest == [NotifyOthers(), SignalProcesses((0, 2), signal.SIGTERM), StartGrace(GRACE_SECONDS)]
 
 
@@ -111,7 +111,7 @@ def test_a_failure_elsewhere_ends_the_job(job: Supervision):
     join_all(job)
     assert job.handle(ClusterEnded("rank 7 is gone")) == [StartGrace(LAST_WORDS_SECONDS)]
     assert job.handle(GraceExpired()) == [
-        Report("rank 7 is gone"),
+        Notify("rank 7 is gone"),
         NotifyOthers(),
         SignalProcesses((0, 1, 2), signal.SIGTERM),
         StartGrace(GRACE_SECONDS),
@@ -128,14 +128,14 @@ def test_a_failure_here_that_the_scheduler_sees_first_is_still_named_by_how_it_e
 def test_when_time_is_up_the_missing_rank_is_named_before_those_that_waited(job: Supervision):
     job.handle(RankJoined(0))
     job.handle(ClusterEnded("ranks [1, 2] never came"))
-    assert job.handle(ProcessesEnded({0: 1}))[:2] == [Report("ranks [1, 2] never came"), BlameRank(0, 1)]
+    assert job.handle(ProcessesEnded({0: 1}))[:2] == [Notify("ranks [1, 2] never came"), BlameRank(0, 1)]
 
 
 def test_ranks_that_end_well_while_the_cluster_has_failed_do_not_make_it_well(job: Supervision):
     join_all(job)
     job.handle(ClusterEnded("rank 7 is gone"))
     assert job.handle(ProcessesEnded({0: 0, 1: 0, 2: 0})) == []
-    assert job.handle(GraceExpired()) == [Report("rank 7 is gone"), NotifyOthers(), Finish(1)]
+    assert job.handle(GraceExpired()) == [Notify("rank 7 is gone"), NotifyOthers(), Finish(1)]
 
 
 EVENTS = [
@@ -185,7 +185,7 @@ def test_the_rank_that_notices_is_not_the_headline(job: Supervision, cause: int)
     join_all(job)
     job.handle(ClusterEnded("rank 2 is stopped: rank 0 ended because it waits", cause))
     instructions = job.handle(ProcessesEnded({0: 1}))
-    assert instructions[0] == Report("rank 2 is stopped: rank 0 ended because it waits")
+    assert instructions[0] == Notify("rank 2 is stopped: rank 0 ended because it waits")
     assert not any(isinstance(instruction, BlameRank) for instruction in instructions)
     assert job.is_secondary_failure(0)
     assert not job.is_secondary_failure(cause)
@@ -203,7 +203,7 @@ def test_ranks_that_save_and_leave_on_request_have_not_failed():
     job = Supervision(running={0, 1}, graceful=True)
     join_all(job)
     reported, requested, grace = job.handle(SignalReceived(signal.SIGTERM))
-    assert isinstance(reported, Report)
+    assert isinstance(reported, Notify)
     assert requested == SignalProcesses((0, 1), signal.SIGTERM)
     assert isinstance(grace, StartGrace)
     assert grace.seconds > GRACE_SECONDS
@@ -225,7 +225,7 @@ def test_the_headline_of_a_rank_that_left_is_what_the_others_say_however_it_ends
     join_all(job)
     job.handle(ClusterEnded("rank 1 has left the job while others needed it", 1, is_accused=True))
     instructions = job.handle(ProcessesEnded({1: 1}))
-    assert instructions[0] == Report("rank 1 has left the job while others needed it")
+    assert instructions[0] == Notify("rank 1 has left the job while others needed it")
     assert not any(isinstance(instruction, BlameRank) for instruction in instructions)
 
 
@@ -266,8 +266,8 @@ def test_a_killed_rank_is_the_headline_however_late_its_end_is_seen(seed: int, k
         instructions += job.handle(event)
         check_job(job)
     # The scheduler's word is enough where it names the killed one before anything else has failed.
-    headlines = [item for item in instructions if isinstance(item, (BlameRank, Report))]
-    assert headlines in ([BlameRank(killed, -signal.SIGKILL)], [Report(f"rank {killed} ended without saying goodbye")])
+    headlines = [item for item in instructions if isinstance(item, (BlameRank, Notify))]
+    assert headlines in ([BlameRank(killed, -signal.SIGKILL)], [Notify(f"rank {killed} ended without saying goodbye")])
 
 
 def test_an_exception_is_believed_after_a_moment(job: Supervision):
@@ -296,7 +296,7 @@ def test_the_exit_code_of_a_rank_elsewhere_is_waited_for_and_becomes_the_launche
     assert job.handle(ClusterEnded("rank 7 ended", ELSEWHERE, is_open=True)) == [StartGrace(OPEN_SECONDS)]
     assert job.handle(ProcessesEnded({0: 1, 1: -signal.SIGABRT})) == []
     instructions = job.handle(ClusterEnded("rank 7 ended with exit code 3", ELSEWHERE, exit_code=3))
-    assert instructions[:2] == [Report("rank 7 ended with exit code 3"), NotifyOthers()]
+    assert instructions[:2] == [Notify("rank 7 ended with exit code 3"), NotifyOthers()]
     assert job.handle(ProcessesEnded({2: -15})) == [Finish(3)]
 
 
@@ -304,7 +304,7 @@ def test_a_launcher_elsewhere_that_says_nothing_more_is_waited_for_no_longer_tha
     join_all(job)
     job.handle(ClusterEnded("rank 7 ended", ELSEWHERE, is_open=True))
     assert job.handle(ProcessesEnded({0: 1, 1: 1, 2: 1})) == []
-    assert job.handle(GraceExpired()) == [Report("rank 7 ended"), NotifyOthers(), Finish(1)]
+    assert job.handle(GraceExpired()) == [Notify("rank 7 ended"), NotifyOthers(), Finish(1)]
 
 
 def test_the_exit_code_is_that_of_the_rank_that_failed_first(job: Supervision):

@@ -19,9 +19,9 @@ from sporax.launch.jobs.supervision import (
     JobReported,
     Member,
     MemberAdded,
+    Notify,
     NotifyOthers,
     ProcessesEnded,
-    Report,
     SignalProcesses,
     SignalReceived,
     Start,
@@ -110,13 +110,13 @@ def test_a_process_may_be_started_thousands_of_times():
 
 @pytest.mark.parametrize(("number", "name"), [(SCHEDULER, "scheduler 0"), (WORKER, "worker 0")])
 def test_the_own_error_of_a_worker_or_scheduler_ends_the_job(job: Supervision, number: int, name: str):
-    assert job.handle(ended(number, 3)) == [Report(f"{name} ended with exit code 3"), NotifyOthers(), Finish(3)]
+    assert job.handle(ended(number, 3)) == [Notify(f"{name} ended with exit code 3"), NotifyOthers(), Finish(3)]
 
 
 def test_a_server_with_an_error_is_started_again_until_it_fails_early_for_the_fourth_time(job: Supervision):
     for _ in range(3):
         assert job.handle(ended(SERVER, 1, EARLY_SECONDS / 2)) == [Start(SERVER, 0.05)]
-    text = Report("server 0 ended with exit code 1 after 4 starts")
+    text = Notify("server 0 ended with exit code 1 after 4 starts")
     assert job.handle(ended(SERVER, 1, EARLY_SECONDS / 2)) == [text, NotifyOthers(), Finish(1)]
 
 
@@ -133,7 +133,7 @@ def test_a_process_that_has_used_up_its_restarts_ends_the_job(status: int, exit_
     job = Supervision()
     server = add(job, "server", 4, max_restarts=1)
     assert job.handle(ended(server, status)) == [Start(server, 0.05)]
-    text = Report(f"server 4 ended with exit code {status} after 2 starts")
+    text = Notify(f"server 4 ended with exit code {status} after 2 starts")
     assert job.handle(ended(server, status)) == [text, NotifyOthers(), Finish(exit_code)]
 
 
@@ -163,13 +163,13 @@ def test_workers_that_come_when_the_job_is_over_are_ended(job: Supervision, is_d
 
 def test_what_has_failed_elsewhere_or_as_a_whole_ends_the_job_with_its_code(job: Supervision):
     text = "the launcher on x has ended its processes: worker 3 ended with exit code 9"
-    assert job.handle(ClusterEnded(text, exit_code=9)) == [Report(text), NotifyOthers(), Finish(9)]
+    assert job.handle(ClusterEnded(text, exit_code=9)) == [Notify(text), NotifyOthers(), Finish(9)]
     # What ends meanwhile has ended because of that.
     assert job.handle(ended(WORKER, 1)) == job.handle(ClusterEnded("other")) == []
 
 
 def test_a_signal_ends_the_job_at_once(job: Supervision):
-    ends = [Report("got SIGTERM (signal 15)"), NotifyOthers(), Finish(143)]
+    ends = [Notify("got SIGTERM (signal 15)"), NotifyOthers(), Finish(143)]
     assert job.handle(SignalReceived(signal.SIGTERM)) == ends
     assert job.is_stopped_by_signal
 

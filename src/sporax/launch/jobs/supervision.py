@@ -180,7 +180,7 @@ class BlameRank(Struct, frozen=True):
     status: int
 
 
-class Report(Struct, frozen=True):
+class Notify(Struct, frozen=True):
     """Instruction: report something to the user."""
 
     text: str
@@ -199,7 +199,7 @@ class Finish(Struct, frozen=True):
     pause: float | None = None
 
 
-Instruction = Start | SignalProcesses | NotifyOthers | StartGrace | BlameRank | Report | Finish
+Instruction = Start | SignalProcesses | NotifyOthers | StartGrace | BlameRank | Notify | Finish
 
 
 class Supervision(Struct):
@@ -303,9 +303,9 @@ class Supervision(Struct):
             return self._leave({number})
         fails_early = status > 0 and status not in policy.restart_codes and seconds < EARLY_SECONDS
         if pause is None or (fails_early and member.starts > _QUICK_STARTS):
-            return [Report(f"{text} after {member.starts} starts"), *self._stop(exit_code_of(status))]
+            return [Notify(f"{text} after {member.starts} starts"), *self._stop(exit_code_of(status))]
         if status > 0 and not policy.serves:
-            return [Report(text), *self._stop(status)]
+            return [Notify(text), *self._stop(status)]
         member.starts += 1
         return [Start(number, pause)]
 
@@ -369,12 +369,12 @@ class Supervision(Struct):
             return killed or failed, []
         if not self.formed or word.is_accused or word.cause is None or word.cause not in failed:
             # They have ended because of another one, where the scheduler names it.
-            return {} if self.formed and word.cause is not None else failed, [Report(str(word.failure))]
+            return {} if self.formed and word.cause is not None else failed, [Notify(str(word.failure))]
         # Its own end says more than the scheduler; the others' failures are secondary.
         status = failed[word.cause]
         words: list[Instruction] = []
         if self.is_remote and word.is_own_word:  # as the launchers of other nodes say it
-            words = [Report(f"{word.failure} (ended with exit code {exit_code_of(status)})")]
+            words = [Notify(f"{word.failure} (ended with exit code {exit_code_of(status)})")]
         return {word.cause: status}, words
 
     def _stop_if_awaited_in_vain(self) -> list[Instruction]:
@@ -384,7 +384,7 @@ class Supervision(Struct):
         if self.phase is not RunPhase.RUNNING or not self.gathering or not absent:
             return []
         text = f"local ranks {absent} ended without joining the job, for which local ranks {sorted(self.joined)} wait"
-        return [Report(text), *self._stop(FAILED)]
+        return [Notify(text), *self._stop(FAILED)]
 
     @property
     def _cause_code(self) -> int:
@@ -400,7 +400,7 @@ class Supervision(Struct):
         if word.failure is None:
             return self._finish_if_complete()
         if self.members:
-            return [Report(word.failure), *self._stop(word.exit_code or FAILED)]
+            return [Notify(word.failure), *self._stop(word.exit_code or FAILED)]
         self.verdict = word
         # A member is the cause only of what has been formed; launchers without the scheduler receive it only so.
         self.is_remote = self.is_remote or (word.cause is not None and not self.formed)
@@ -423,9 +423,9 @@ class Supervision(Struct):
             self.phase, self.exit_code, self.gathering = RunPhase.STOPPING, exit_code_of(-signum), False
             self.leaving = True
             requests = SignalProcesses(self._still_running(), signum)
-            return [Report(f"got {signal_name(signum)}: ranks save and leave"), requests, StartGrace(GRACEFUL_SECONDS)]
+            return [Notify(f"got {signal_name(signum)}: ranks save and leave"), requests, StartGrace(GRACEFUL_SECONDS)]
         if self.phase is RunPhase.RUNNING:
-            return [Report(f"got {signal_name(signum)}"), *self._stop(exit_code_of(-signum), signum)]
+            return [Notify(f"got {signal_name(signum)}"), *self._stop(exit_code_of(-signum), signum)]
         return [SignalProcesses(self._still_running(), signal.SIGKILL)]
 
     def _grace_over(self) -> list[Instruction]:
@@ -434,7 +434,7 @@ class Supervision(Struct):
         if self.phase is RunPhase.RUNNING and self.doubtful:
             return self._believe()
         if self.phase is RunPhase.RUNNING and self.verdict is not None:
-            return [Report(str(self.verdict.failure)), *self._stop(self._cause_code or FAILED)]
+            return [Notify(str(self.verdict.failure)), *self._stop(self._cause_code or FAILED)]
         if self.phase is RunPhase.RUNNING and self.is_parting:
             return [self._finish()]
         # They have had their time to end by themselves.

@@ -109,7 +109,7 @@ class Supervisor:
                     self._grace_ends = time.monotonic() + seconds
                 case supervision.BlameRank(local_rank, status):
                     self._blame(local_rank, status)
-                case supervision.Report(text):
+                case supervision.Notify(text):
                     self._report(text)
                 case supervision.NotifyOthers():
                     self._notify_others()
