@@ -17,7 +17,7 @@ class Store:
     """Servers on paper: dense values are the clock at which they are requested, a row is its id and the clock."""
 
     def __init__(self, staleness=0, rank=0):
-        self.options = SimpleNamespace(staleness=staleness)
+        self.options = SimpleNamespace(staleness=staleness, num_slots=16)
         self.link = SimpleNamespace(incarnation=1, dismissed=False)
         self.rank, self.clock, self.is_retired, self.is_member = rank, 0, False, True
         self.declared, self.initial, self.log, self.sums = [], [], [], {}

@@ -137,6 +137,34 @@ class EmbeddingLookup(Layer):
         )
         return wrap(jnp.where(inside[..., None], rows, 0))
 
+    def set_row_policy(
+        self, *, admit_count: int = 0, admit_probability: float = 1.0, max_rows: int = 0, ttl: int = 0
+    ) -> None:
+        """Let servers keep the rows of some ids only; an addition of Sporax. Call it before the table's optimizer is made.
+
+        An id without a row reads as the first value of its row, and its gradients are dropped.
+
+        Args:
+            admit_count: steps that look up an id before it gets a row; 0 or 1 for the first.
+            admit_probability: share of ids that may get a row, in (0, 1].
+            max_rows: about so many rows at most; those go whose update is longest ago. 0 for no limit.
+            ttl: updates of a slot, one a step, after which a row without an update goes; 0 for never.
+
+        Raises:
+            SporaxRuntimeError: the table is not on parameter servers, or belongs to an optimizer.
+            SporaxTypeError, SporaxValueError: a setting is no int >= 0, or the share outside of its range.
+        """
+        name = "EmbeddingLookup.set_row_policy"
+        rows = self.embedding_table.server_rows if self._is_served else None
+        if rows is None or rows.key >= 0:
+            raise For(name).state_error("the table must be on parameter servers, and have no optimizer yet")
+        counts = {"admit_count": admit_count, "max_rows": max_rows, "ttl": ttl}
+        for setting_name, count in counts.items():
+            For(name).typed(setting_name, count, "an int", int, takes_bool=False)
+            For(name).refuse(count < 0, f"'{setting_name}' must be >= 0", count)
+        share = argument.within(name, "admit_probability", admit_probability, 0, 1, "(]")
+        rows.settings.update(counts, admit_probability=share)
+
     def prefetch(self, indices: Any) -> None:
         """Request from the servers the rows that the next step will look up, while the device still works on this one.
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
 
 if TYPE_CHECKING:
     from sporax.ps.worker.server_connection import ServerConnection
@@ -41,15 +42,15 @@ class RowCache:
         width: values per row.
         capacity: rows of the device's cache.
         num_rows: of the table; 0 for as many as the cache has.
-        first_rows: ``seed``, ``sigma`` and ``distribution`` of `sporax.ps.protocol.messages.VariableSpec`.
+        settings: of `VariableSpec`: how first values are drawn, and which rows servers keep; `max_rows` of all slots.
     """
 
-    def __init__(self, name: str, width: int, capacity: int, *, num_rows: int = 0, **first_rows: Any) -> None:
+    def __init__(self, name: str, width: int, capacity: int, *, num_rows: int = 0, **settings: Any) -> None:
         self.name = name
         self.width = width
         self.capacity = capacity
         self.num_rows = num_rows or capacity
-        self.first_rows = first_rows
+        self.settings = settings
         self.key = -1
         self.hits = self.misses = self.written_rows = 0
         self._place_of: dict[int, int] = {}
@@ -64,6 +65,11 @@ class RowCache:
         self._in_step: set[int] = set()
         self._ahead: tuple[Ids, int, Any] | None = None
         self._requested: Ids | None = None
+
+    def spec(self, optimizer: OptimizerSpec, num_slots: int) -> VariableSpec:
+        """What a job of so many slots has to know of the table."""
+        max_rows = -(-self.settings.get("max_rows", 0) // num_slots)
+        return VariableSpec(self.key, self.name, 0, self.width, optimizer, **{**self.settings, "max_rows": max_rows})
 
     def positions(self, connection: ServerConnection, ids: Ids) -> tuple[npt.NDArray[np.int32], Floats]:
         """Places of the ids of a training step in the cache, and their rows.

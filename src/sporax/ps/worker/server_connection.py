@@ -110,7 +110,7 @@ class ServerConnection:
         for position, (table, group) in enumerate(tables):
             # Keys are unique in the job: each part has a range, dense groups first, then tables.
             table.key = number * KEYS_PER_PART + FIRST_TABLE_KEY + position
-            specs.append(VariableSpec(table.key, table.name, 0, table.width, optimizers[group], **table.first_rows))
+            specs.append(table.spec(optimizers[group], self.store.options.num_slots))
         dense = [Dense(name, value.size, group) for name, value, group in zip(names, values, groups, strict=True)]
         self.store.declare(dense, optimizers, specs)
         self.store.initialise(values if self.store.rank == 0 else None, part=number)
