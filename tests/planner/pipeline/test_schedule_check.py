@@ -36,9 +36,9 @@ def test_transfers_in_an_order_that_deadlocks():
         check_schedule(replace(schedule, transfers=schedule.transfers[::-1]))
 
 
-def test_bounded_buffers():
+def test_a_transfer_that_is_missing():
     schedule = generate("gpipe", 2, 4)
-    check_schedule(schedule, buffers=1)
+    check_schedule(schedule)
     with pytest.raises(SporaxValueError, match="missing"):
         check_schedule(replace(schedule, transfers=schedule.transfers[1:]))
 

@@ -4,8 +4,7 @@ Problem: a wrong schedule hangs a job of many processes, and none of them can sa
 
 Method: a runner goes through the list of each stage, and every stage takes part in its transfers in the one order that the
 schedule gives. So a schedule runs to its end if and only if one graph has no cycle: tasks in the order of their stage,
-transfers after their source and before their target, and transfers that share a stage in the order of the list. A limit on
-the number of values that arrived and were not read yet adds one edge per transfer.
+transfers after their source and before their target, and transfers that share a stage in the order of the list.
 """
 
 from __future__ import annotations
@@ -19,11 +18,8 @@ from sporax.ir.pipeline_schedule import PER_STEP, PipelineSchedule, StageTransfe
 Node = Task | StageTransfer
 
 
-def check_schedule(schedule: PipelineSchedule, buffers: int | None = None) -> None:
+def check_schedule(schedule: PipelineSchedule) -> None:
     """Check that a schedule is complete, that everything a task needs comes before it, and that it cannot deadlock.
-
-    Args:
-        buffers: how many values that arrived over one link may wait to be read; None for any number.
 
     Raises:
         SporaxValueError: it is not valid; the message names the two tasks in conflict.
@@ -32,7 +28,7 @@ def check_schedule(schedule: PipelineSchedule, buffers: int | None = None) -> No
     _check_complete(schedule)
     _check_order(schedule)
     _check_transfers(schedule)
-    _check_deadlock(schedule, buffers)
+    _check_deadlock(schedule)
 
 
 def _error(schedule: PipelineSchedule, text: str) -> SporaxValueError:
@@ -103,10 +99,10 @@ def _check_transfers(schedule: PipelineSchedule) -> None:
             raise _error(schedule, f"the transfer from {transfer.source} to {transfer.target} is there {count} times")
 
 
-def _check_deadlock(schedule: PipelineSchedule, buffers: int | None) -> None:
+def _check_deadlock(schedule: PipelineSchedule) -> None:
     after: dict[Node, list[Node]] = {}
     missing: Counter[Node] = Counter()
-    for before, node in _edges(schedule, buffers):
+    for before, node in _edges(schedule):
         after.setdefault(before, []).append(node)
         missing[node] += 1
     # Kahn's algorithm: what is left when nothing is ready any more is on a cycle, or waits for one.
@@ -122,27 +118,20 @@ def _check_deadlock(schedule: PipelineSchedule, buffers: int | None) -> None:
         raise _error(schedule, f"{first} and {second} wait for each other, directly or through others: a deadlock")
 
 
-def _edges(schedule: PipelineSchedule, buffers: int | None) -> Iterator[tuple[Node, Node]]:
+def _edges(schedule: PipelineSchedule) -> Iterator[tuple[Node, Node]]:
     for tasks in schedule.stages:
         yield from zip(tasks, tasks[1:], strict=False)
     for task in schedule:
         yield from ((source, task) for source in schedule.waits_for(task) if source.stage == task.stage)
     # By stage and not by link: a stage takes part in one transfer at a time.
     last: dict[int, StageTransfer] = {}
-    read: dict[tuple[int, int], list[Task]] = {}
     for transfer in schedule.transfers:
         yield transfer.source, transfer
         yield transfer, transfer.target
-        ends = transfer.source.stage, transfer.target.stage
-        for stage in ends:
+        for stage in (transfer.source.stage, transfer.target.stage):
             if stage in last:
                 yield last[stage], transfer
             last[stage] = transfer
-        readers = read.setdefault(ends, [])
-        if buffers is not None and len(readers) >= buffers:
-            # A buffer is free again when the task has run that reads its value.
-            yield readers[-buffers], transfer
-        readers.append(transfer.target)
 
 
 def _two_of_a_cycle(stuck: set[Node], after: Mapping[Node, list[Node]]) -> tuple[Task, Task]:
