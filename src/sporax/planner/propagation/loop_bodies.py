@@ -9,7 +9,7 @@ the shardings between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -97,21 +97,44 @@ def _scan_as_decided(
     operator: Operator, decided: OperatorPlan, arguments: Sequence[Placement], fixed: Fixed, plan_body: PlanBody
 ) -> OperatorPlan:
     """The same for a loop of known length, with the placements of its body's arguments."""
-    num_consts, num_carry = operator.operation.params["num_consts"], operator.operation.params["num_carry"]
-    body, first_row = operator.bodies[0], num_consts + num_carry
-    # What is stacked may end wherever the body makes it.
-    free = [None] * (len(body.outputs) - num_carry)
-    plan, used = plan_body(body, arguments, [*decided.bodies[0].outputs[:num_carry], *free], num_carry, fixed)
-    stored = plan.inputs[len(body.inputs) - len(arguments) :]
-    operands, carried = decided.operands, decided.results[:num_carry]
+    num_carry = operator.operation.params["num_carry"]
+    ends = decided.bodies[0].outputs[:num_carry]
+    plan, used = plan_body(operator.bodies[0], arguments, _free_stacks(operator, ends), num_carry, fixed)
+    stored = plan.inputs[len(plan.inputs) - len(arguments) :]
     if stored != tuple(arguments):
         # Parameters that the rounds update are stored elsewhere than the search has seen, and must end there, too.
-        plan, _ = plan_body(body, used, [*stored[num_consts:first_row], *free], num_carry, fixed)
-        operands = (*stored[:first_row], *(Placement(((), *item.dims)) for item in stored[first_row:]))
-        carried = plan.outputs[:num_carry]
-    # The stack has one dimension more than the rounds' outputs, the first one, which is never sharded.
-    stacked = (Placement(((), *output.dims), output.partial, output.reduction) for output in plan.outputs[num_carry:])
-    return OperatorPlan((), operands, (*carried, *stacked), (plan,))
+        return _planned_scan(operator, stored, used, plan_body, fixed)
+    return OperatorPlan((), decided.operands, (*decided.results[:num_carry], *_stacked(plan, num_carry)), (plan,))
+
+
+def _planned_scan(
+    operator: Operator,
+    stored: Sequence[Placement],
+    used: Sequence[Placement],
+    plan_body: PlanBody,
+    fixed: Fixed | None = None,
+) -> OperatorPlan:
+    """A loop of known length whose body's arguments are stored here, the carried ones at both ends of a round, and used there."""
+    num_consts, num_carry = operator.operation.params["num_consts"], operator.operation.params["num_carry"]
+    first_row = num_consts + num_carry
+    ends = stored[num_consts:first_row]
+    plan, _ = plan_body(operator.bodies[0], used, _free_stacks(operator, ends), num_carry, fixed)
+    # Rows are placed without the dimension of the rounds; outside, that dimension comes first again.
+    operands = (*stored[:first_row], *(Placement(((), *item.dims)) for item in stored[first_row:]))
+    return OperatorPlan((), operands, (*ends, *_stacked(plan, num_carry)), (plan,))
+
+
+def _free_stacks(operator: Operator, ends: Sequence[Placement]) -> list[Placement | None]:
+    """Placements of a body's results: those of what is carried; what is stacked may end wherever the body makes it."""
+    return [*ends, *[None] * (len(operator.bodies[0].outputs) - len(ends))]
+
+
+def _stacked(plan: Plan, num_carry: int) -> Iterator[Placement]:
+    """What the rounds of a body give, stacked along a new first dimension that is never sharded.
+
+    It is combined once where it is partial: gradients of stacked weights are.
+    """
+    return (Placement(((), *output.dims), output.partial, output.reduction) for output in plan.outputs[num_carry:])
 
 
 # What the body has beyond these are constants that it brought along.
@@ -124,36 +147,12 @@ def _num_arguments(operator: Operator) -> list[int]:
 
 
 def _scan(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:
-    params = operator.operation.params
-    num_consts, num_carry = params["num_consts"], params["num_carry"]
-    specs = operator.operation.operands
-    body = operator.bodies[0]
+    first_row = operator.operation.params["num_consts"] + operator.operation.params["num_carry"]
     # Operands in JAX's order: constants, carried values, stacked values, of which a round sees one row.
-    consts = current[:num_consts]
-    carry = list(current[num_consts : num_consts + num_carry])
-    rows = [
-        None if placement is None else Placement(placement.dims[1:]) for placement in current[num_consts + num_carry :]
-    ]
+    rows = [None if placement is None else Placement(placement.dims[1:]) for placement in current[first_row:]]
     # The first plan shows which placements the body prefers; the second one has them at both ends of a round.
-    first, used = plan_body(body, [*consts, *carry, *rows])
-    decided = first.inputs[len(body.inputs) - len(specs) :]
-    plan, _ = plan_body(
-        body,
-        used,
-        [*decided[num_consts : num_consts + num_carry], *[None] * (len(body.outputs) - num_carry)],
-        num_carry,
-    )
-    carried = decided[num_consts : num_consts + num_carry]
-    # Rows are placed without the dimension of the rounds; outside, that dimension comes first again.
-    operands = (
-        *decided[: num_consts + num_carry],
-        *(Placement(((), *item.dims)) for item in decided[num_consts + num_carry :]),
-    )
-    # What all rounds give is stacked, and combined once where it is partial: gradients of stacked weights are.
-    stacked = tuple(
-        Placement(((), *output.dims), output.partial, output.reduction) for output in plan.outputs[num_carry:]
-    )
-    return OperatorPlan((), operands, (*carried, *stacked), (plan,))
+    first, used = plan_body(operator.bodies[0], [*current[:first_row], *rows])
+    return _planned_scan(operator, first.inputs[len(first.inputs) - len(current) :], used, plan_body)
 
 
 def _while(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:
