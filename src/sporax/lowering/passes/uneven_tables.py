@@ -305,22 +305,18 @@ class _BlockRewriter:
             self.rows[tensor] = self._new(blocks_of_rows_p, tensor, shape, near, rows=how.rows.rows, dim=how.dim)
         return self.rows[tensor]
 
+    def _in_form(self, tensor: int, form: Blocked | None, near: Operator) -> int:
+        """A tensor in a form: in blocks, or in rows for None."""
+        if (tensor in self.blocked) == (form is not None):
+            return tensor
+        return self._as_rows(tensor, near) if form is None else self._as_blocks(tensor, form, near)
+
     def _identity(self, operator: Operator, equation: Equation) -> None:
-        operands = []
-        for tensor, result in zip(operator.operands, operator.results, strict=True):
-            before, after = self.blocked.get(tensor), self.blocked.get(result)
-            # Both ends in one form: the identity needs no conversion.
-            if before == after:
-                operands.append(tensor)
-            else:
-                operands.append(self._as_blocks(tensor, after, operator) if after else self._as_rows(tensor, operator))
+        pairs = zip(operator.operands, operator.results, strict=True)
+        operands = tuple(self._in_form(tensor, self.blocked.get(result), operator) for tensor, result in pairs)
         specs = tuple(self.tensors[tensor] for tensor in operator.results)
-        self._add(
-            replace(
-                operator, operands=tuple(operands), operation=replace(operator.operation, operands=specs, results=specs)
-            ),
-            equation,
-        )
+        operation = replace(operator.operation, operands=specs, results=specs)
+        self._add(replace(operator, operands=operands, operation=operation), equation)
 
     def _operator(self, operator: Operator, equation: Equation) -> None:
         sharing = shared_rows(operator, self.blocked)
@@ -329,10 +325,9 @@ class _BlockRewriter:
             return
         operands = []
         for position, tensor in enumerate(operator.operands):
-            how = sharing.get(tensor)
-            if how is not None and tensor not in self.blocked:
-                tensor = self._as_blocks(tensor, how, operator)
-            operands.append(tensor if how is None else self._harmless(operator, position, tensor, how))
+            if (how := sharing.get(tensor)) is not None:
+                tensor = self._harmless(operator, position, self._in_form(tensor, how, operator), how)
+            operands.append(tensor)
         specs = [
             spec if tensor == LITERAL else self.tensors[tensor]
             for tensor, spec in zip(operands, operator.operation.operands, strict=True)
@@ -389,9 +384,7 @@ class _BlockRewriter:
 
     def _on_rows(self, operator: Operator, equation: Equation) -> None:
         """The operator as it was: operands are brought together, and results dealt out again."""
-        operands = tuple(
-            self._as_rows(tensor, operator) if tensor in self.blocked else tensor for tensor in operator.operands
-        )
+        operands = tuple(self._in_form(tensor, None, operator) for tensor in operator.operands)
         results, later = [], []
         for tensor, spec in zip(operator.results, operator.operation.results, strict=True):
             results.append(tensor)
@@ -409,12 +402,5 @@ class _BlockRewriter:
         """The results as they should come out."""
         # At the end there is no operator near; the conversion has no path.
         nowhere = Operator(Operation("", (), ()), (), ())
-        outputs = []
-        for tensor, form in zip(self.step.graph.outputs, self.result_forms, strict=True):
-            here = self.blocked.get(tensor)
-            if here is None and form is not None:
-                tensor = self._as_blocks(tensor, form, nowhere)
-            elif here is not None and form is None:
-                tensor = self._as_rows(tensor, nowhere)
-            outputs.append(tensor)
-        return outputs
+        pairs = zip(self.step.graph.outputs, self.result_forms, strict=True)
+        return [self._in_form(tensor, form, nowhere) for tensor, form in pairs]
