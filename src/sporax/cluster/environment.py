@@ -224,15 +224,8 @@ def _from_mpirun(environ: Mapping[str, str]) -> RankEnvironment:
             f"For 'MS_SCHED_HOST', the value must be the address of rank 0's host when mpirun spreads {size} ranks "
             f"over several hosts ({local_size} here), but got nothing. Pass it: mpirun -x MS_SCHED_HOST=<address>."
         )
-    port = _integer(environ, "MS_SCHED_PORT", default=_port_of_job(environ, _MPI_JOB_IDS), minimum=1)
-    return RankEnvironment(
-        rank=_integer(environ, "OMPI_COMM_WORLD_RANK"),
-        size=size,
-        local_rank=_integer(environ, "OMPI_COMM_WORLD_LOCAL_RANK"),
-        local_size=local_size,
-        coordinator_address=join_address(host, port) if size > 1 else None,
-        timeout_seconds=_timeout(environ),
-    )
+    rank, local_rank = _integer(environ, "OMPI_COMM_WORLD_RANK"), _integer(environ, "OMPI_COMM_WORLD_LOCAL_RANK")
+    return _numbered(environ, rank, size, local_rank, local_size, host, _port_of_job(environ, _MPI_JOB_IDS))
 
 
 def _from_srun(environ: Mapping[str, str]) -> RankEnvironment:
@@ -247,15 +240,8 @@ def _from_srun(environ: Mapping[str, str]) -> RankEnvironment:
     host = environ.get("MS_SCHED_HOST", "").strip("[]") or (
         _LOCALHOST if len(tasks) == 1 else _first_node(_text(environ, "SLURM_STEP_NODELIST"))
     )
-    port = _integer(environ, "MS_SCHED_PORT", default=_port_of_job(environ, _SLURM_JOB_IDS), minimum=1)
-    return RankEnvironment(
-        rank=_integer(environ, "SLURM_PROCID"),
-        size=size,
-        local_rank=_integer(environ, "SLURM_LOCALID"),
-        local_size=tasks[node],
-        coordinator_address=join_address(host, port),
-        timeout_seconds=_timeout(environ),
-    )
+    rank, local_rank = _integer(environ, "SLURM_PROCID"), _integer(environ, "SLURM_LOCALID")
+    return _numbered(environ, rank, size, local_rank, tasks[node], host, _port_of_job(environ, _SLURM_JOB_IDS))
 
 
 def _tasks_per_node(text: str) -> list[int]:
@@ -301,14 +287,17 @@ def _from_rank_table(environ: Mapping[str, str]) -> RankEnvironment:
     )
     # With several hosts the others must reach rank 0's own address.
     host = _LOCALHOST if len(servers) == 1 else host_of[0]
-    port = _integer(environ, "MS_SCHED_PORT", default=DEFAULT_SCHEDULER_PORT, minimum=1)
+    return _numbered(environ, rank, size, local_ranks.index(rank), len(local_ranks), host, DEFAULT_SCHEDULER_PORT)
+
+
+def _numbered(
+    environ: Mapping[str, str], rank: int, size: int, local_rank: int, local_size: int, host: str, port: int
+) -> RankEnvironment:
+    """A process whose number is known, and which meets the others at rank 0's `host`, by default at `port`."""
+    port = _integer(environ, "MS_SCHED_PORT", default=port, minimum=1)
+    address = join_address(host, port) if size > 1 else None
     return RankEnvironment(
-        rank=rank,
-        size=size,
-        local_rank=local_ranks.index(rank),
-        local_size=len(local_ranks),
-        coordinator_address=join_address(host, port) if size > 1 else None,
-        timeout_seconds=_timeout(environ),
+        ProcessRole.WORKER, rank, size, local_rank, local_size, address, timeout_seconds=_timeout(environ)
     )
 
 
