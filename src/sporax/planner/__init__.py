@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sporax.planner.result import PlanResult
     from sporax.planner.search import SearchOptions, SearchResult, alternatives, trade_offs
     from sporax.planner.search.limit.limit import PlanTooLargeError
+    from sporax.planner.search.task import SearchTask
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = lazy_names(__name__)

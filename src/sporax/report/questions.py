@@ -19,7 +19,7 @@ from sporax.base.progress import activity, reported
 from sporax.base.text_tables import cost_text
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
-from sporax.planner import QUESTION_SECONDS, Budget, SearchResult, alternatives, finish, trade_offs
+from sporax.planner import QUESTION_SECONDS, Budget, SearchResult, SearchTask, alternatives, finish, trade_offs
 from sporax.planner.cost.model import CostModel
 from sporax.report.summarize import summarize
 from sporax.report.summary import Summary
@@ -143,8 +143,8 @@ class Answers:
         search = _searched(self, "alternatives", count, seconds)
         # One more than requested: the plan itself may be among the best.
         with reported(), activity("searching alternative plans"):
-            step = self.graph, self.plan.mesh, self.model, search.options
-            best = alternatives(*step, count=count + 1, budget=Budget.of(seconds), incumbent=search.plan)
+            task = SearchTask.of(self.graph, self.plan.mesh, self.model, search.options, Budget.of(seconds))
+            best = alternatives(task, count + 1, incumbent=search.plan)
         others = [entry for entry in best if entry.plan.operators != search.plan.operators]
         return tuple(_with(self, other) for other in others[:count])
 
@@ -163,8 +163,8 @@ class Answers:
         """
         search = _searched(self, "trade_offs", count, seconds)
         with reported(), activity("searching plans with less memory"):
-            step = self.graph, self.plan.mesh, self.model, search.options
-            results = trade_offs(*step, count=count, budget=Budget.of(seconds), incumbent=search.plan)
+            task = SearchTask.of(self.graph, self.plan.mesh, self.model, search.options, Budget.of(seconds))
+            results = trade_offs(task, count, search.plan)
         return tuple(_with(self, item) for item in results)
 
     def report(self: Planned, path: str | Path) -> None:

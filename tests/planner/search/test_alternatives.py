@@ -23,12 +23,17 @@ from sporax.planner.search.alternatives import _choice_of, _Subspaces
 from sporax.planner.search.sharding_propagation import heaviest_first
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.problem import ProblemBuilder
+from sporax.planner.search.task import SearchTask
 from sporax.planner.solver import solve
 from sporax.report.questions import PlannedGraph
 
 MESH = DeviceMatrix((2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), MESH))
 GRAPH = networks.mlp(2, 32, 512).graph
+
+
+def answer(question, *step, budget=None, **settings):
+    return question(SearchTask.of(*step, budget=budget), **settings)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +45,7 @@ def reference():
 @pytest.fixture(scope="module")
 def all_trade_offs():
     """Plans from the fastest to the smallest, with as much time as they take."""
-    return trade_offs(GRAPH, MESH, MODEL, count=3, budget=Budget.of(600.0))
+    return answer(trade_offs, GRAPH, MESH, MODEL, count=3, budget=Budget.of(600.0))
 
 
 def best_of(problem, pinned):
@@ -58,14 +63,14 @@ def test_they_are_the_cheapest_by_brute_force():
     assignments = itertools.product(*(range(len(problem.costs[node])) for node in heavy))
     costs = sorted(best_of(problem, dict(zip(heavy, candidates, strict=True))) for candidates in assignments)
 
-    actual = alternatives(GRAPH, MESH, MODEL, count=12, decisions=2)
+    actual = answer(alternatives, GRAPH, MESH, MODEL, count=12, decisions=2)
 
     assert [item.cost_seconds for item in actual] == pytest.approx(costs[:12], rel=1e-9)
     assert all(item.statistics["proven"] for item in actual)
 
 
 def test_each_is_another_plan_that_can_run_and_costs_what_it_says():
-    actual = alternatives(GRAPH, MESH, MODEL, count=4)
+    actual = answer(alternatives, GRAPH, MESH, MODEL, count=4)
 
     assert actual[0].cost_seconds == pytest.approx(dynamic(GRAPH, MESH, MODEL).cost_seconds)
     assert actual[0].optimal
@@ -77,7 +82,7 @@ def test_each_is_another_plan_that_can_run_and_costs_what_it_says():
 
 
 def test_without_time_nothing_is_proven():
-    actual = alternatives(GRAPH, MESH, MODEL, count=3, budget=Budget.of(0.0))
+    actual = answer(alternatives, GRAPH, MESH, MODEL, count=3, budget=Budget.of(0.0))
 
     assert len(actual) == 3
     assert not any(item.statistics["proven"] or item.optimal for item in actual)
@@ -94,7 +99,7 @@ def test_few_parts_are_decided_and_bounds_keep_the_others_out(monkeypatch):
     exactly, look = _Subspaces._exactly, _Subspaces._looked_at
     monkeypatch.setattr(_Subspaces, "_exactly", lambda *item: solved.append(item) or exactly(*item))
     monkeypatch.setattr(_Subspaces, "_looked_at", lambda *item: looked_at.append(look(*item)) or looked_at[-1])
-    actual = alternatives(graph, MESH, MODEL, count=3, budget=Budget.of(300.0))
+    actual = answer(alternatives, graph, MESH, MODEL, count=3, budget=Budget.of(300.0))
 
     assert all(item.statistics["proven"] and not item.statistics["cut_short"] for item in actual)
     assert len(solved) < len(looked_at) / 2
@@ -117,13 +122,13 @@ def test_a_known_plan_is_the_first_under_a_memory_limit():
     limit = int(0.95 * dynamic(GRAPH, MESH, MODEL).statistics["peak_bytes"])
     options = SearchOptions(memory_bytes=limit)
     reference = dynamic(GRAPH, MESH, MODEL, options)
-    actual = alternatives(GRAPH, MESH, MODEL, options, count=1, incumbent=reference.plan)
+    actual = answer(alternatives, GRAPH, MESH, MODEL, options, count=1, incumbent=reference.plan)
 
     assert actual[0].plan == reference.plan
-    assert (
-        trade_offs(GRAPH, MESH, MODEL, options, count=2, budget=Budget.of(0.0), incumbent=reference.plan)[0].plan
-        == reference.plan
+    fastest, *_ = answer(
+        trade_offs, GRAPH, MESH, MODEL, options, count=2, budget=Budget.of(0.0), incumbent=reference.plan
     )
+    assert fastest.plan == reference.plan
 
 
 def test_there_are_no_more_than_there_are():
@@ -131,21 +136,21 @@ def test_there_are_no_more_than_there_are():
     alone = DeviceMatrix((1,))
     model = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), alone))
 
-    assert len(alternatives(GRAPH, alone, model, count=5)) == 1
+    assert len(answer(alternatives, GRAPH, alone, model, count=5)) == 1
 
 
 def test_bad_numbers_are_refused():
     with pytest.raises(SporaxValueError, match="'count' and 'decisions' must be at least 1, but got 0 and 6"):
-        alternatives(GRAPH, MESH, MODEL, count=0)
+        answer(alternatives, GRAPH, MESH, MODEL, count=0)
     with pytest.raises(SporaxValueError, match="'count' must be at least 1, but got 0"):
-        trade_offs(GRAPH, MESH, MODEL, count=0)
+        answer(trade_offs, GRAPH, MESH, MODEL, count=0)
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("share", "least"), [(0.97, 2), (0.945, 1)])
 def test_they_keep_a_memory_limit(share, least, reference):
     limit = int(share * reference.statistics["peak_bytes"])
-    actual = alternatives(GRAPH, MESH, MODEL, SearchOptions(memory_bytes=limit), count=2, decisions=2)
+    actual = answer(alternatives, GRAPH, MESH, MODEL, SearchOptions(memory_bytes=limit), count=2, decisions=2)
 
     assert len(actual) >= least
     assert all(memory_of(GRAPH, item.plan, XLA_CPU).peak_bytes <= limit for item in actual)
@@ -166,7 +171,7 @@ def test_trade_offs_go_from_the_fastest_to_the_smallest(all_trade_offs, referenc
 
 
 def test_trade_offs_say_what_they_left_out_for_want_of_time(all_trade_offs):
-    (only,) = trade_offs(GRAPH, MESH, MODEL, count=3, budget=Budget.of(0.0))
+    (only,) = answer(trade_offs, GRAPH, MESH, MODEL, count=3, budget=Budget.of(0.0))
 
     assert only.statistics["cut_short"] > 0
     assert [item.statistics["cut_short"] for item in all_trade_offs] == [0] * len(all_trade_offs)

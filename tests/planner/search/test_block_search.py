@@ -13,9 +13,7 @@ from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search import MODES, SearchOptions, recursive, search
-from sporax.planner.search.block_search import repeated
-from sporax.planner.search.exact import ilp
+from sporax.planner.search import MODES, SearchOptions, ilp, recursive, repeated, search
 from sporax.planner.search.limit.limit import fit, lagrangian_plan, smallest
 from sporax.planner.search.space.candidates import Catalogue
 from sporax.planner.search.space.measured_plan import measured

@@ -16,7 +16,7 @@ from running import arguments_of, compiled
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.planner.communication.transfers import collective_bytes, schedule
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search.exact import ilp
+from sporax.planner.search import ilp
 from sporax.planner.search.space.problem import SearchOptions
 
 WEIGHT, BATCH = 128 * 128 * 4, 1024 * 128 * 4

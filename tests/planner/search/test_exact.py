@@ -6,10 +6,11 @@ import pytest
 from planner_graphs import every_choice, mesh_of, problem_of, product, training_step
 
 from sporax.planner.budget import Budget
-from sporax.planner.search.exact import bound_below, bounding_graph, solve_within
+from sporax.planner.search.exact import bounding_graph, solve_within
 from sporax.planner.search.limit.limit import fit, smallest
 from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.problem import NANOSECONDS
+from sporax.planner.search.task import bound_below
 from sporax.planner.solver import evaluate
 
 TWO = mesh_of(2)

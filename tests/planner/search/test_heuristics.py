@@ -14,9 +14,7 @@ from sporax.ir.placement import Placement
 from sporax.lowering.ingest.ingest import ingest
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search.exact import ilp
-from sporax.planner.search.recursive import recursive
-from sporax.planner.search.sharding_propagation import propagation
+from sporax.planner.search import ilp, propagation, recursive
 from sporax.planner.search.space.problem import SearchOptions
 
 EIGHT = DeviceMatrix((2, 2, 2))

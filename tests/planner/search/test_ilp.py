@@ -17,7 +17,7 @@ from sporax.planner.budget import Budget
 from sporax.planner.communication.transfers import schedule
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search.exact import ilp
+from sporax.planner.search import ilp
 from sporax.planner.search.limit import limit as limits
 from sporax.planner.search.space import problem
 from sporax.planner.search.space.problem import SearchOptions

@@ -14,8 +14,7 @@ from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import Use, memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search.exact import ilp
-from sporax.planner.search.sharding_propagation import propagation
+from sporax.planner.search import ilp, propagation
 from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import SearchOptions
 

@@ -14,8 +14,7 @@ from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search.exact import dynamic
-from sporax.planner.search.recursive import recursive
+from sporax.planner.search import dynamic, recursive
 from sporax.planner.search.space.problem import SearchOptions
 
 TWO, FOUR = mesh_of(2), mesh_of(2, 2)

@@ -1,5 +1,8 @@
 """What a search may be set to: aligned slices, cuts that are followed, approximation."""
 
+from dataclasses import replace
+from functools import partial
+
 import networks
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.plan_check import check_plan
 from sporax.planner.search import SearchOptions, dynamic, recursive
+from sporax.planner.search.exact import by_elimination
 from sporax.planner.search.space.problem import ProblemBuilder
 
 EIGHT = DeviceMatrix((2, 2, 2))
@@ -67,7 +71,9 @@ def test_what_follows_is_sharded_like_its_producer():
 def test_an_approximate_search_says_how_far_it_may_be_off():
     graph = networks.transformer(1, 8, 16, 64, 8).graph
     best = dynamic(graph, EIGHT, MODEL)
-    actual = dynamic(graph, EIGHT, MODEL, SearchOptions(epsilon=0.3), largest_table=10)
+    actual = replace(dynamic, decide=partial(by_elimination, largest_table=10))(
+        graph, EIGHT, MODEL, SearchOptions(epsilon=0.3)
+    )
 
     check_plan(graph, actual.plan)
     assert actual.bound_seconds <= best.cost_seconds * (1 + 1e-9)

@@ -21,7 +21,8 @@ from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
-from sporax.planner.search.sharding_propagation import heaviest_first, propagation
+from sporax.planner.search import propagation
+from sporax.planner.search.sharding_propagation import heaviest_first
 from sporax.planner.search.space.problem import SearchOptions
 
 TWO, FOUR = mesh_of(2), mesh_of(2, 2)

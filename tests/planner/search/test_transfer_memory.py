@@ -14,7 +14,7 @@ from sporax.planner.memory.peak import MemoryProfile, memory_of
 from sporax.planner.memory.step_events import Timeline
 from sporax.planner.memory.xla_cpu.instructions import Instructions
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU, copied_arguments, kernels_of
-from sporax.planner.search.exact import dynamic
+from sporax.planner.search import dynamic
 from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import SearchOptions
 

@@ -4,13 +4,14 @@
 decide in a graph; `candidates` lists the candidates of each decision; `resharding_cost` costs resharding; `problem` puts them
 together; `plan_assembly` makes the plan, and `result` is what a search returns.
 
-Searches: `exact` (`ilp` and `dynamic`), `recursive`, `sharding_propagation` and `block_search`. `alternatives` lists the next
-best plans.
+Searches are presets of one (`task`), in the table below: who decides (an integer program, elimination, axis after axis, from
+seeds, repeated blocks as one), and what follows where memory is short. `alternatives` lists the next best plans.
 
 Memory: `limit` fits a plan into a limit (`limit`: one Lagrangian loop; `local_search`: from plan to plan).
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from sporax.base.errors import SporaxValueError, did_you_mean
 from sporax.base.progress import activity
@@ -20,13 +21,13 @@ from sporax.ir.graph import OperatorGraph
 from sporax.planner.budget import Budget
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.alternatives import alternatives, trade_offs
-from sporax.planner.search.block_search import repeated
-from sporax.planner.search.exact import dynamic, ilp
-from sporax.planner.search.recursive import recursive
-from sporax.planner.search.sharding_propagation import propagation
+from sporax.planner.search.block_search import tied_blocks, tied_within
+from sporax.planner.search.exact import MEMORY_SECONDS, by_elimination, by_program, proven_within
+from sporax.planner.search.recursive import axis_after_axis
+from sporax.planner.search.sharding_propagation import from_seeds, from_seeds_within
 from sporax.planner.search.space.plan_assembly import replicated_plan
 from sporax.planner.search.space.problem import SearchOptions, SearchResult
-from sporax.planner.search.task import SearchMethod
+from sporax.planner.search.task import Search
 
 __all__ = [
     "MODES",
@@ -43,7 +44,15 @@ __all__ = [
     "replicated_plan",
 ]
 
-MODES: Mapping[str, SearchMethod[..., SearchResult]] = {
+recursive = Search("recursive", axis_after_axis)
+ilp = Search("ilp", by_program, proven_within, measures=True, second=recursive)
+dynamic = Search(
+    "dynamic", by_elimination, partial(proven_within, seconds=MEMORY_SECONDS, takes_epsilon=True), measures=True
+)
+propagation = Search("propagation", from_seeds, from_seeds_within, measures=True)
+repeated = Search("repeated", tied_blocks, tied_within)
+
+MODES: Mapping[str, Search] = {
     "dynamic_programming": dynamic,
     "recursive_programming": recursive,
     "sharding_propagation": propagation,

@@ -28,14 +28,13 @@ from sporax.base.errors import For
 from sporax.base.progress import activity
 from sporax.base.text_tables import size_text
 from sporax.ir.plan import Plan
-from sporax.planner.budget import QUESTION_SECONDS, Budget
+from sporax.planner.budget import Budget
 from sporax.planner.search.limit.limit import fit, lagrangian_plan, least_cost, nothing_fits, smallest
 from sporax.planner.search.limit.local_search import improved, reduce_memory
 from sporax.planner.search.sharding_propagation import CoordinateDescent, heaviest_first
 from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
-from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import Problem, SearchResult
-from sporax.planner.search.task import SearchTask, searches
+from sporax.planner.search.task import Finding, SearchTask
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import OPTIMALITY_TOLERANCE, Booleans, Floats, Moments
 from sporax.planner.solver.graph.network import Network
@@ -76,7 +75,6 @@ class _Subspace:
     near: tuple[int, ...] = field(compare=False, default=())
 
 
-@searches
 def alternatives(
     task: SearchTask, count: int = 3, decisions: int = 6, incumbent: Plan | None = None
 ) -> tuple[SearchResult, ...]:
@@ -88,7 +86,7 @@ def alternatives(
     operators cannot be sharded in so many ways, or nothing else was found that fits the memory.
 
     Args:
-        task: its time is for all of it, the problem itself aside; half a minute by default.
+        task: its time is for all of it, the problem itself aside.
         decisions: how many of the heaviest operators must not all be sharded equally.
         incumbent: a plan that a search found; under a memory limit it saves the search for one that fits.
 
@@ -97,27 +95,19 @@ def alternatives(
     """
     if count < 1 or decisions < 1:
         raise For("alternatives").error(f"'count' and 'decisions' must be at least 1, but got {count} and {decisions}")
-    problem = task.builder().build()
+    problem = task.problem
     heavy = heaviest_first(problem)[:decisions]
-    subspaces = _Subspaces(problem, heavy, question_budget(task), task.unfolded(incumbent))
+    subspaces = _Subspaces(problem, heavy, task.budget, task.unfolded(incumbent))
     subspaces_found = subspaces.least_cost(count)
     least = subspaces_found[0].seconds if subspaces_found[0].proven else None
     statistics = {**problem.statistics(), "parts": subspaces.proven, "cut_short": subspaces.unfinished}
     return tuple(
         task.result(
             "alternatives",
-            plan_of(problem, subspace.chosen),
-            subspace.seconds,
-            {**statistics, "rank": rank, "proven": int(subspace.proven)},
-            least,
+            Finding(problem, subspace.chosen, least, {**statistics, "rank": rank, "proven": int(subspace.proven)}),
         )
         for rank, subspace in enumerate(subspaces_found)
     )
-
-
-def question_budget(task: SearchTask) -> Budget:
-    """The time of a question, from now on."""
-    return task.requested or Budget.of(QUESTION_SECONDS)
 
 
 class _Subspaces:
@@ -329,24 +319,23 @@ def _choice_of(problem: Problem, plan: Plan) -> list[int] | None:
 # ------------------------------------------------------------------------------------------------ time against memory
 
 
-@searches
 def trade_offs(task: SearchTask, count: int = 5, incumbent: Plan | None = None) -> tuple[SearchResult, ...]:
     """Plans of which none is both faster and smaller than another, the fastest first; the last needs as little as was found.
 
     Args:
-        task: the fastest keeps its memory limit; its time is for trying something new, the fastest plan aside, half a minute by
-            default. The statistics' ``"cut_short"`` is how many tries were left out.
+        task: the fastest keeps its memory limit; its time is for trying something new, the fastest plan aside. The
+            statistics' ``"cut_short"`` is how many tries were left out.
         incumbent: a plan that a search found, to begin with.
 
     Raises:
         SporaxValueError: a count below 1.
     """
     For("trade_offs").refuse(count < 1, "'count' must be at least 1", count)
-    problem, known = task.builder().build(), task.unfolded(incumbent)
+    problem, known = task.problem, task.unfolded(incumbent)
     with activity("the fastest plan"):
         chosen = None if known is None else _choice_of(problem, known)
         fastest = measured(problem, least_cost(problem, []) if chosen is None else chosen)
-    pareto_front = _ParetoFront(problem, fastest, question_budget(task))
+    pareto_front = _ParetoFront(problem, fastest, task.budget)
     if count > 1:
         pareto_front.down()
         pareto_front.between(count)
@@ -354,9 +343,8 @@ def trade_offs(task: SearchTask, count: int = 5, incumbent: Plan | None = None) 
     return tuple(
         task.result(
             "trade-offs",
-            entry.plan,
-            problem.seconds(entry.chosen),
-            {**problem.statistics(), "peak_bytes": entry.peak_bytes, "cut_short": pareto_front.unfinished},
+            Finding(problem, entry.chosen, None, {**problem.statistics(), "cut_short": pareto_front.unfinished}),
+            measures=True,
         )
         for entry in pareto_front.spread(count)
     )

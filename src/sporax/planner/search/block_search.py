@@ -20,19 +20,15 @@ Reference: V. Kolmogorov, "Convergent tree-reweighted message passing for energy
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sporax.base.identity import ByIdentity
-from sporax.planner.budget import Budget
 from sporax.planner.search.limit.limit import lagrangian_plan, least_cost
-from sporax.planner.search.space.measured_plan import measured
-from sporax.planner.search.space.plan_assembly import plan_of
-from sporax.planner.search.space.problem import Problem, SearchResult
 from sporax.planner.search.space.repeated_blocks import Edge, Repeats, Wire, find_repeats, labels, tied_choice
 from sporax.planner.search.space.resharding_cost import Floats
-from sporax.planner.search.task import SearchTask, searches
+from sporax.planner.search.task import Finding, SearchTask
 from sporax.planner.solver.graph.core import Core
 from sporax.planner.solver.graph.cost_graph import CostGraph, Moments
 from sporax.planner.solver.graph.network import Network
@@ -43,33 +39,15 @@ _TOLERABLE = 0.01
 """Share of the cost that tying may lose; above it every decision gets a variable of its own."""
 
 
-@searches
-def repeated(task: SearchTask) -> SearchResult:
-    """A plan in which repeated blocks are sharded equally, with a bound on what better there could be.
+def tied_blocks(task: SearchTask) -> Finding:
+    """A choice in which repeated blocks are equal, with a bound on what better there could be; memory aside.
 
     Cost and bound are of one cost model. On meshes of many axes moves go the straight way there, and the plan may run faster.
 
     Args:
         task: when its time is over, decisions of tied blocks are not freed.
     """
-    problem = task.builder().build()
-    chosen, bound, decided = _decide(problem, task.budget)
-    limit = task.options.memory_bytes
-    if limit is not None and measured(problem, chosen).peak_bytes > limit:
-        within = lagrangian_plan(problem, limit, tied=True)
-        if within.peak_bytes <= limit and problem.seconds(within.chosen) <= (1 + _TOLERABLE) * bound:
-            chosen = within.chosen
-        else:
-            # All decisions are variables then, hence their number.
-            chosen, decided = least_cost(problem, [chosen, within.chosen]), len(chosen)
-    cost = problem.seconds(chosen)
-    return task.result(
-        "repeated", plan_of(problem, chosen), cost, {**problem.statistics(), "variables": decided}, bound
-    )
-
-
-def _decide(problem: Problem, budget: Budget) -> tuple[list[int], float, int]:
-    """A choice without regard to memory, the bound in seconds, and how many variables it took."""
+    problem = task.problem
     repeats, bound = find_repeats(labels(problem), problem.edges), 0.0
     attempts: list[tuple[float, int, list[int]]] = []
     if repeats is not None:
@@ -77,14 +55,26 @@ def _decide(problem: Problem, budget: Budget) -> tuple[list[int], float, int]:
         attempts.append((problem.seconds(chosen), variables, chosen))
         # The bound holds for all plans, tied or not, so the gap includes what the tying costs.
         bound = bound_of(problem.costs, repeats, attempts[0][0] * problem.scale) / problem.scale
-    if not attempts or (attempts[0][0] > (1 + _TOLERABLE) * bound and not budget.is_over):
+    if not attempts or (attempts[0][0] > (1 + _TOLERABLE) * bound and not task.budget.is_over):
         full = problem.cost_graph()
         chosen = choose(full)
         attempts.append((problem.seconds(chosen), len(chosen), chosen))
         # A bound as high as the best plan known needs no more messages.
         bound = max(bound, lower_bound(full, min(attempts)[0] * problem.scale) / problem.scale)
     _, variables, chosen = min(attempts)
-    return chosen, bound, variables
+    return Finding(problem, chosen, bound, {**problem.statistics(), "variables": variables})
+
+
+def tied_within(task: SearchTask, found: Finding, limit: int) -> Finding:
+    """A choice that fits: with equal blocks where that is near the bound, else with every decision by itself."""
+    del task
+    problem, tied = found.problem, lagrangian_plan(found.problem, limit, tied=True)
+    within = replace(found, chosen=tied.chosen)
+    if within.fits(limit) and within.cost <= (1 + _TOLERABLE) * (found.bound or 0.0):
+        return within
+    chosen = least_cost(problem, [found.chosen, tied.chosen])
+    # All decisions are variables then, hence their number.
+    return replace(found, chosen=chosen, statistics={**found.statistics, "variables": len(chosen)})
 
 
 _FORBIDDEN = 1e3

@@ -33,12 +33,11 @@ from sporax.planner.budget import Budget
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.limit.limit import is_large, lagrangian_plan, least_cost
 from sporax.planner.search.space.candidates import Base
-from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
+from sporax.planner.search.space.measured_plan import measured
 from sporax.planner.search.space.operator_rules import Units, natural_units
-from sporax.planner.search.space.plan_assembly import plan_of
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchResult
+from sporax.planner.search.space.problem import Problem, ProblemBuilder
 from sporax.planner.search.space.repeated_blocks import choose_tied, choose_tied_with_bound
-from sporax.planner.search.task import SearchTask, searches
+from sporax.planner.search.task import Finding, SearchTask
 
 Order = tuple[Units, ...]
 """The units of each round."""
@@ -53,68 +52,45 @@ _GAP = 0.01
 """Share of its cost by which a choice of many decisions may be above its lower bound for no other order to be tried."""
 
 
-@searches
 @gc_paused()
-def recursive(task: SearchTask) -> SearchResult:
-    """A good plan quickly, with a note where it is not known to be within 1 % of the best one by costs of direct routes.
+def axis_after_axis(task: SearchTask) -> Finding:
+    """A good choice quickly; a note where it is not known to be within 1 % of the best one by costs of direct routes.
 
     Args:
         task: its `units` are the rounds; several orders are tried by default, no more of them when the time is over.
     """
-    found = one_axis_after_another(task)
-    gap = found.statistics.get("gap")
-    if isinstance(gap, float) and gap <= _GAP:
-        return found
-    proof = "there is no bound on" if gap is None else f"this plan takes at most {gap:.1%} longer than"
-    note = f"recursive_programming: {proof} the best of its search space; dynamic_programming may find a faster one"
-    return replace(found, plan=replace(found.plan, notes=(*found.plan.notes, note)))
-
-
-def one_axis_after_another(task: SearchTask, full: Problem | None = None) -> SearchResult:
-    """As `recursive`, without a note.
-
-    Args:
-        full: the problem of all axes, where the caller has built it; what was found for it is used again.
-    """
-    options = task.options
-    orders = [tuple((unit,) for unit in options.units)] if options.units else _orders(task.mesh, task.model)
-    # Memory comes second: most plans fit, and free rounds find better plans than tight ones.
-    builder = task.builder(replace(options, memory_bytes=None), approximate=True)
+    limit, units = task.options.memory_bytes, task.options.units
+    orders = [tuple((unit,) for unit in units)] if units else _orders(task.mesh, task.model)
+    builder = task.builder(approximate=True, memory_aside=True)
     order_results = list(_runs(builder, orders, task.budget))
-    num_orders = len(order_results)
+    num_orders, bound = len(order_results), max(order_result.bound for order_result in order_results)
     least = min(order_result.seconds for order_result in order_results)
     # An order that is far behind by approximate costs will not win by exact ones.
     attempts = [
-        _finished(builder, order_result)
+        _finished(builder, order_result, bound)
         for order_result in order_results
         if order_result.seconds <= (1 + _WORTH) * least
     ]
     best = min(attempts, key=_cost)
-    if not _fits(best, options.memory_bytes):
+    if limit is not None and not best.fits(limit):
         builder = task.builder(approximate=True)
-        tight = [] if is_large(best.final) else [_run(builder, order) for order in orders]
+        tight = [] if is_large(best.problem) else [_run(builder, order) for order in orders]
         order_results += tight
-        attempts += [_finished(builder, entry) for entry in tight]
-        best = _best_that_fits(builder, attempts, full or task.builder().build())
-    final = best.final
-    # One candidate per decision is left in `final`, so its plan is all zeros.
-    plan = _measured(final).plan if options.memory_bytes is not None else plan_of(final, [0] * len(final.costs))
-    statistics = {
-        **final.statistics(),
-        "candidates": sum(order_result.candidates for order_result in order_results),
-        "orders": num_orders,
-        **_gap(best, max(order_result.bound for order_result in order_results)),
-    }
-    return task.result("recursive", plan, _cost(best), statistics)
+        attempts += [_finished(builder, entry, bound) for entry in tight]
+        best = _best_that_fits(builder, attempts, task.problem, limit, bound)
+    candidates = sum(order_result.candidates for order_result in order_results)
+    return replace(best, statistics={**best.statistics, "candidates": candidates, "orders": num_orders})
 
 
-def _best_that_fits(builder: ProblemBuilder, attempts: Sequence[_FinishedOrder], full: Problem) -> _FinishedOrder:
+def _best_that_fits(
+    builder: ProblemBuilder, attempts: Sequence[Finding], full: Problem, limit: int, bound: float
+) -> Finding:
     """The best of some attempts, and of all axes at once, that keeps the memory limit."""
-    fitting = [attempt for attempt in attempts if _fits(attempt, builder.options.memory_bytes)]
+    fitting = [attempt for attempt in attempts if attempt.fits(limit)]
     # Where another attempt fits, that this one does not is no error.
     with suppress(*([SporaxRuntimeError] if fitting else [])):
-        last = _all_axes_at_once(builder, full)
-        fitting += [last] if _fits(last, builder.options.memory_bytes) else []
+        last = _finished(builder, _result_of(full, least_cost(full, [])), bound)
+        fitting += [last] if last.fits(limit) else []
     return min(fitting, key=_cost)
 
 
@@ -153,43 +129,25 @@ class _OrderResult(NamedTuple):
     bound: float = -math.inf
 
 
-class _FinishedOrder(NamedTuple):
-    """What one order of rounds led to.
+def _finished(builder: ProblemBuilder, order_result: _OrderResult, bound: float) -> Finding:
+    """What an order led to, by exact costs.
 
-    Attributes:
-        final: the problem with everything decided.
-        seconds: its cost by direct routes.
-        candidates: how many were looked at.
+    Args:
+        bound: seconds that no plan is below by costs of direct routes.
     """
-
-    final: Problem
-    seconds: float
-    candidates: int
-
-
-def _cost(attempt: _FinishedOrder) -> float:
-    return attempt.final.seconds([0] * len(attempt.final.costs))
-
-
-def _gap(attempt: _FinishedOrder, bound: float) -> dict[str, float]:
-    """The share of the bound by which an attempt is above it, among the statistics; nothing where there is no bound."""
-    seconds = max(attempt.seconds, _cost(attempt))
-    return {"gap": max(seconds / bound - 1, 0.0)} if bound > 0 else {}
+    # One candidate per decision is left, so the choice is all zeros.
+    final = builder.costed(order_result.bases)
+    found = Finding(final, [0] * len(final.costs), None, final.statistics())
+    gap = max(order_result.seconds, found.cost) / bound - 1 if bound > 0 else math.inf
+    if gap <= _GAP:
+        return replace(found, statistics={**found.statistics, "gap": max(gap, 0.0)})
+    proof = "there is no bound on" if gap == math.inf else f"this plan takes at most {gap:.1%} longer than"
+    note = f"recursive_programming: {proof} the best of its search space; dynamic_programming may find a faster one"
+    return replace(found, statistics={**found.statistics, **({"gap": gap} if gap < math.inf else {})}, notes=(note,))
 
 
-def _fits(attempt: _FinishedOrder, limit: int | None) -> bool:
-    return limit is None or _measured(attempt.final).peak_bytes <= limit
-
-
-def _measured(final: Problem) -> MeasuredPlan:
-    """The plan and its memory, remembered with the problem."""
-    return final.cached("final plan", lambda: measured(final, [0] * len(final.costs)))
-
-
-def _all_axes_at_once(builder: ProblemBuilder, problem: Problem) -> _FinishedOrder:
-    """All axes in one round."""
-    chosen = least_cost(problem, [])
-    return _FinishedOrder(builder.costed(problem.bases(chosen)), problem.seconds(chosen), sum(map(len, problem.costs)))
+def _cost(attempt: Finding) -> float:
+    return attempt.cost
 
 
 def _orders(mesh: DeviceMatrix, model: CostModel) -> list[Order]:
@@ -201,7 +159,7 @@ def _orders(mesh: DeviceMatrix, model: CostModel) -> list[Order]:
     return list(dict.fromkeys([single, (natural_units(mesh, model.links),)]))
 
 
-def _result_of(problem: Problem, chosen: list[int], bound: float) -> _OrderResult:
+def _result_of(problem: Problem, chosen: list[int], bound: float = -math.inf) -> _OrderResult:
     """What a single round decided."""
     return _OrderResult(problem.bases(chosen), problem.seconds(chosen), sum(map(len, problem.costs)), bound)
 
@@ -220,10 +178,6 @@ def _run(builder: ProblemBuilder, order: Order) -> _OrderResult:
         # What all rounds looked at: the statistic that compares the searches' effort.
         candidates += sum(map(len, problem.costs))
     return _OrderResult(bases, seconds, candidates)
-
-
-def _finished(builder: ProblemBuilder, order_result: _OrderResult) -> _FinishedOrder:
-    return _FinishedOrder(builder.costed(order_result.bases), order_result.seconds, order_result.candidates)
 
 
 def _choose(problem: Problem, to_come: int) -> list[int]:

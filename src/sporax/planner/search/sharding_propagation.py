@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,10 +24,9 @@ from sporax.ir.graph import Role
 from sporax.planner.budget import Budget
 from sporax.planner.rules import local_flops, unsharded
 from sporax.planner.search.limit.limit import least_cost
-from sporax.planner.search.space.measured_plan import MeasuredPlan, measured
-from sporax.planner.search.space.problem import Problem, ProblemBuilder, SearchResult
+from sporax.planner.search.space.problem import Problem, ProblemBuilder
 from sporax.planner.search.space.resharding_cost import Floats
-from sporax.planner.search.task import SearchTask, searches
+from sporax.planner.search.task import Finding, SearchTask
 
 Seeding = dict[int, int]
 """A candidate for some decisions."""
@@ -40,31 +37,23 @@ _SHARDINGS = 6
 """Shardings of each of them that are tried, the fastest ones."""
 
 
-@searches
-def propagation(task: SearchTask) -> SearchResult:
-    """A plan that spreads from seeds; nothing is proven.
+def from_seeds(task: SearchTask) -> Finding:
+    """A choice that spreads from seeds; nothing is proven.
 
     Args:
         task: placements in `fixed` and `assignments` are the seeds; when its time is over, no more seeds are tried.
     """
-    limit = task.options.memory_bytes
-    free = replace(task.options, memory_bytes=None)
-    result = _search_from_seeds(task.builder(free, approximate=True), task.budget)
     # The quick costs are enough for most plans; exact ones are worth their time when memory is short.
-    if limit is not None and result.plan.peak_bytes > limit:
-        result = _search_from_seeds(task.builder(), task.budget)
-    return task.result("propagation", result.plan.plan, result.seconds, result.statistics)
+    return _search_from_seeds(task.builder(approximate=True, memory_aside=True), task.budget)
 
 
-class _MeasuredResult(NamedTuple):
-    """The best plan of all seedings: it and its memory, its cost, and what is reported about the search."""
-
-    plan: MeasuredPlan
-    seconds: float
-    statistics: dict[str, int | float | str]
+def from_seeds_within(task: SearchTask, found: Finding, limit: int) -> Finding:
+    """The same by exact costs, within the task's limit."""
+    del found, limit
+    return _search_from_seeds(task.builder(), task.budget)
 
 
-def _search_from_seeds(builder: ProblemBuilder, budget: Budget) -> _MeasuredResult:
+def _search_from_seeds(builder: ProblemBuilder, budget: Budget) -> Finding:
     problem = builder.build()
     descent = CoordinateDescent(problem)
     pinned = _fixed(problem)
@@ -74,9 +63,7 @@ def _search_from_seeds(builder: ProblemBuilder, budget: Budget) -> _MeasuredResu
             plans.append(_spread(descent, seeding, frozenset(pinned)))
     # Exact costs at the end, so that the result can be compared with those of other searches.
     final = builder.costed(problem.bases(least_cost(problem, plans)))
-    plan = measured(final, [0] * len(final.costs))
-    statistics = {**problem.statistics(), "seedings": len(plans), "peak_bytes": plan.peak_bytes}
-    return _MeasuredResult(plan, final.seconds(plan.chosen), statistics)
+    return Finding(final, [0] * len(final.costs), None, {**problem.statistics(), "seedings": len(plans)})
 
 
 def _spread(descent: CoordinateDescent, seeding: Seeding, stays: frozenset[int]) -> list[int]:

@@ -12,10 +12,10 @@ from sporax.planner.memory import peak
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.memory.xla_cpu.kernel_fusion import XLA_CPU
 from sporax.planner.plan_check import check_plan
+from sporax.planner.search import propagation
 from sporax.planner.search.limit import local_search
 from sporax.planner.search.limit.limit import lagrangian_plan, smallest
 from sporax.planner.search.limit.local_search import _gains, _groups, _improved, _Regions, improved, reduce_memory
-from sporax.planner.search.sharding_propagation import propagation
 from sporax.planner.search.space.measured_plan import measured, measured_within, resident_usage
 from sporax.planner.search.space.plan_assembly import plan_of
 from sporax.planner.search.space.problem import ProblemBuilder, SearchOptions
