@@ -44,23 +44,12 @@ def find_moves(
     mesh: DeviceMatrix,
     alltoall: bool,
     costs: LinkCosts,
-    everywhere: bool = False,
 ) -> Redistribution:
-    """The moves of least cost from `source` to `target`; arguments as in `redistribute`.
-
-    Args:
-        everywhere: try all places for every unit; for tests.
-    """
+    """The moves of least cost from `source` to `target`; arguments as in `redistribute`."""
     task, devices = factor_shape(shape, source, target, mesh), mesh.num_devices
     # Only by factors of the number of devices can a dimension be sharded, and only those that the target shards are.
-    forms = (
-        math.gcd(size, devices) if new or everywhere else 1
-        for size, new in zip(task.shape, task.goal.dims, strict=True)
-    )
-    possible, reductions = (
-        _steps(task.sizes, tuple(forms), task.goal, alltoall, everywhere),
-        (source.reduction, target.reduction),
-    )
+    forms = tuple(math.gcd(size, devices) if new else 1 for size, new in zip(task.shape, task.goal.dims, strict=True))
+    possible, reductions = _steps(task.sizes, forms, task.goal, alltoall), (source.reduction, target.reduction)
     search = _Search(task, possible, math.prod(task.shape) * itemsize, mesh, costs, reductions)
     moves = tuple(itertools.starmap(search.move, search.merged(search.found())))
     seconds, slices = sum(move.seconds for move in moves), task.local_shape(task.start)
@@ -72,7 +61,7 @@ def least_seconds(
     task: FactoredShape, num_bytes: int, reduction: str, mesh: DeviceMatrix, alltoall: bool, costs: LinkCosts
 ) -> float:
     """Seconds that `find_moves` finds for a `comparable` task of a tensor of so many bytes, before the task's units shard it."""
-    possible = _steps(task.sizes, task.shape, task.goal, alltoall, False)
+    possible = _steps(task.sizes, task.shape, task.goal, alltoall)
     search = _Search(task, possible, num_bytes, mesh, costs, (reduction, reduction))
     steps = search.merged(search.found())
     return sum(search.seconds(step.kind, step.units, search.local_bytes(before)) for step, before in steps)
@@ -85,12 +74,12 @@ class _Steps:
         sizes: ranks along each unit.
         shape: of each factored dimension what decides by which units it can be sharded.
         goal: the target.
-        alltoall, everywhere: as in `find_moves`.
+        alltoall: as in `find_moves`.
     """
 
-    def __init__(self, sizes: tuple[int, ...], shape: Shape, goal: State, alltoall: bool, everywhere: bool) -> None:
+    def __init__(self, sizes: tuple[int, ...], shape: Shape, goal: State, alltoall: bool) -> None:
         self.sizes, self.shape, self.goal = sizes, shape, goal
-        self.alltoall, self.everywhere = alltoall, everywhere
+        self.alltoall = alltoall
         self.goal_dims = {unit: dim for dim, units in enumerate(goal.dims) for unit in units}
         self.sharded_dims = [dim for dim, units in enumerate(goal.dims) if units]
         self.goal_parts = [self._num_slices(units) for units in goal.dims]
@@ -175,7 +164,7 @@ class _Steps:
                 continue
             other = {first: second, second: first}
             after = state._replace(dims=tuple(tuple(other.get(unit, unit) for unit in units) for units in state.dims))
-            if self.everywhere or self._is_at_target(after, first) or self._is_at_target(after, second):
+            if self._is_at_target(after, first) or self._is_at_target(after, second):
                 yield self._permute(state, after)
 
     def _turns(self, state: State) -> Iterator[_UnitMove]:
@@ -200,8 +189,6 @@ class _Steps:
 
     def _target_dims(self, unit: int) -> list[int]:
         """Dimensions that a unit may go to: those that the target shards, for a unit that shards in the target."""
-        if self.everywhere:
-            return list(range(len(self.shape)))
         return self.sharded_dims if unit in self.goal_dims else []
 
     def _fits(self, state: State, unit: int, dim: int) -> bool:
@@ -271,7 +258,7 @@ class _Search:
             if state in done:
                 continue
             done.add(state)
-            if len(done) > limit and not self.steps.everywhere:
+            if len(done) > limit:
                 return None
             size = self.local_bytes(state)
             # Costs are never negative, so a state that is taken from the queue has its final cost (Dijkstra).
