@@ -41,7 +41,7 @@ amp= train: amp loss_scale_manager
     transform_safetensors
 context= parallel.algo_parameter_config
 parallel= parallel: parameter_broadcast shard
-parallel._utils= parallel: _auto_parallel_context _cost_model_context _ps_context _tensor
+parallel._utils= parallel: _auto_parallel_context _cost_model_context _ps_context
 parallel.function= parallel.function.reshard_func
 communication.management= communication._comm_helper
 parallel.nn= parallel.nn: parallel_cell_wrapper parallel_grad_reducer

@@ -2,26 +2,20 @@
 
 `_ps_context`: the role of this process in a parameter-server job. `_cost_model_context`: settings of the cost model, three of
 which have no key in the context. `_auto_parallel_context`: the older way to the context, an object with a method per setting.
-`_tensor`: slices of arrays by device matrix and tensor map. The entry of a tensor map for a dimension names the axis of the
-device matrix, counted from the right, that shards it, several of them in a list, the outermost first; -1 is none. Slices are
-numbered row-major. `sporax.mindspore._names.module_paths` makes modules of these names.
+`sporax.mindspore._names.module_paths` makes modules of these names.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from sporax.base.errors import For, SporaxAttributeError, SporaxNotImplementedError, SporaxValueError, named
 from sporax.mindspore import context
 from sporax.mindspore._names.missing import missing_names
-from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.communication.management import GlobalComm, get_group_size, get_rank
 from sporax.mindspore.context import ParallelMode, get_auto_parallel_context
 
@@ -208,92 +202,3 @@ def _check_group(group: str) -> None:
     For("auto_parallel_context").typed("group", group, "a string", str)
     if group not in _WORLD_GROUPS:
         raise For("auto_parallel_context").error("'group' must be '' or the world group", f"'{group}'")
-
-
-Map = Sequence[int | Sequence[int]]
-Array = np.ndarray[Any, Any]
-
-
-def _axes(entry: int | Sequence[int]) -> list[int]:
-    return [axis for axis in ([entry] if isinstance(entry, int) else entry) if axis != -1]
-
-
-def _get_tensor_strategy(dev_mat: Sequence[int], tensor_map: Map) -> list[int]:
-    """The number of slices of each dimension."""
-    return [math.prod(dev_mat[-axis - 1] for axis in _axes(entry)) for entry in tensor_map]
-
-
-def _get_tensor_slice_index(
-    device_arrangement: Sequence[int], tensor_strategy: Sequence[int], tensor_map: Map, rank_index: int
-) -> int:
-    """The number of the slice that a rank holds; `tensor_strategy` follows from the others."""
-    own = np.unravel_index(rank_index, device_arrangement)
-    index = 0
-    for axis in (axis for entry in tensor_map for axis in _axes(entry)):
-        index = index * device_arrangement[-axis - 1] + int(own[-axis - 1])
-    return index
-
-
-def _chunk_tensor_by_strategy(np_tensor: Array, strategy: Sequence[int]) -> list[Array]:
-    """All slices of an array, in their order.
-
-    Raises:
-        SporaxTypeError: no array.
-        SporaxValueError: a number of slices that does not divide its dimension, or more numbers than dimensions.
-    """
-    if not isinstance(np_tensor, np.ndarray):
-        raise For("_chunk_tensor_by_strategy").type_error("'np_tensor' must be a numpy array", type(np_tensor).__name__)
-    shape = np_tensor.shape
-    if len(strategy) != len(shape) or any(size % count for size, count in zip(shape, strategy, strict=True)):
-        raise For("_chunk_tensor_by_strategy").error(f"'strategy' must divide the shape {shape}", strategy)
-    slices = [np_tensor]
-    for dim, count in enumerate(strategy):
-        slices = [part for large in slices for part in np.split(large, count, dim)]
-    return slices
-
-
-def _load_tensor(
-    tensor: Tensor, dev_mat: Sequence[int], tensor_map: Map, full_shape: Sequence[int] | None = None, rank_id: int = -1
-) -> Array:
-    """The slice of a rank, by default this one.
-
-    Raises:
-        SporaxValueError: slices that do not divide the Tensor.
-    """
-    values, strategy = tensor.asnumpy(), _get_tensor_strategy(dev_mat, tensor_map)
-    rank = get_rank() if rank_id == -1 else rank_id
-    slices = _chunk_tensor_by_strategy(values.reshape(full_shape) if full_shape else values, strategy)
-    return slices[_get_tensor_slice_index(dev_mat, strategy, tensor_map, rank)]
-
-
-def _load_tensor_by_layout(tensor: Tensor, layout: tuple[Any, ...], rank_id: int) -> Tensor:
-    """The slice of a rank by an entry of `Cell.parameter_layout_dict`.
-
-    Raises:
-        SporaxTypeError, SporaxValueError: the layout is no tuple, or too short.
-        SporaxRuntimeError: slices that differ in size.
-    """
-    For("_load_tensor_by_layout").refuse_type(not isinstance(layout, tuple), "'layout' must be a tuple", layout)
-    For("_load_tensor_by_layout").refuse(len(layout) < 7, "'layout' must have at least 7 members", layout)
-    dev_mat, tensor_map, slice_shape, _, is_uniform, group, full_shape = layout[:7]
-    if not tensor_map:
-        return tensor
-    if not is_uniform:
-        raise For("_load_tensor_by_layout").state_error("all slices must have one size, but the layout has others")
-    values = _load_tensor(tensor, dev_mat, tensor_map, full_shape, rank_id)
-    if group:
-        values = np.split(values, get_group_size(group))[get_rank(group)]
-    return Tensor(values.reshape(slice_shape) if slice_shape else values, tensor.dtype)
-
-
-def _reshape_param_data(param_data: Tensor, dev_mat: Sequence[int], tensor_map: Map) -> Tensor:
-    """The whole of a Parameter, from the slices of all ranks one after another along dimension 0."""
-    held = np.split(param_data.asnumpy(), math.prod(dev_mat), axis=0)
-    strategy = _get_tensor_strategy(dev_mat, tensor_map)
-    slices = {_get_tensor_slice_index(dev_mat, strategy, tensor_map, rank): part for rank, part in enumerate(held)}
-    parts = [slices[index] for index in range(math.prod(strategy))]
-    # From the last dimension to the first, since slices are in row-major order.
-    for dim in reversed(range(len(strategy))):
-        count = strategy[dim]
-        parts = [np.concatenate(parts[at : at + count], axis=dim) for at in range(0, len(parts), count)]
-    return Tensor(parts[0])
