@@ -36,6 +36,8 @@ Array = np.ndarray[Any, Any]
 Operator = tuple[str, list[int]]
 TensorLayout = tuple[Sequence[int], Map, Sequence[int]]
 """Device matrix, tensor map and global shape."""
+Segment = tuple[int, int, int]
+"""An axis that shards a dimension: its outer strides in the flat tensor and among the ranks, and its number of slices."""
 
 
 def _axes(entry: int | Sequence[int]) -> list[int]:
@@ -182,6 +184,18 @@ def _expand_layout(
     return dev_matrix, new_map, new_shape
 
 
+def _repeated_axes(dev_matrix: Sequence[int], tensor_map: Map) -> list[int]:
+    """The axes along which slices repeat, counted from the right.
+
+    Raises:
+        SporaxValueError: there are none.
+    """
+    used = [axis for entry in tensor_map for axis in _axes(entry)]
+    repeated = [axis for axis, size in enumerate(reversed(dev_matrix)) if size > 1 and axis not in used]
+    For("parallel optimizer").refuse(not repeated, "an axis must repeat slices", dev_matrix, tensor_map)
+    return repeated
+
+
 def _construct_tensor_layout_for_opt_shard_by_layout(
     dev_matrix: Sequence[int], tensor_map: Map, opt_shard_step: int, opt_shard_size: int, shape: Sequence[int]
 ) -> tuple[Sequence[int], Any, list[int]]:
@@ -199,9 +213,7 @@ def _construct_tensor_layout_for_opt_shard_by_layout(
     if not (opt_shard_step and opt_shard_size):
         return dev_matrix, tensor_map, list(shape)
     matrix, new_map = list(dev_matrix), list(tensor_map)
-    used = [axis for entry in tensor_map for axis in _axes(entry)]
-    repeated = [axis for axis, size in enumerate(reversed(matrix)) if size > 1 and axis not in used]
-    For("parallel optimizer").refuse(not repeated, "an axis must repeat slices", dev_matrix, tensor_map)
+    repeated = _repeated_axes(dev_matrix, tensor_map)
     left = math.prod(matrix[-axis - 1] for axis in repeated) if opt_shard_size == -1 else opt_shard_size
     taken: list[int] = []
     for axis in repeated:
@@ -276,45 +288,55 @@ def _refined(source: TensorLayout, target: TensorLayout) -> tuple[list[int], lis
     None where the strides of one layout do not divide those of the other.
     """
     ends = [list(_segments(*layout)) for layout in (source, target)]
-    both = list(itertools.chain(*ends))
-    flat = {1, *_strides(source[2]), *_strides(target[2]), *(stride for stride, _, _ in both)}
+    strides = _common_strides(source, target, [*ends[0], *ends[1]])
+    if strides is None:
+        return None
+    flat, ranks = strides
+    matrix, shape = ([larger // size for size, larger in itertools.pairwise(own)][::-1] for own in (ranks, flat))
+    # Axes are counted from the right, as their outer strides are.
+    old, new = (
+        [next((ranks.index(outer) - 1 for outer in _outer_strides(segments, stride)), -1) for stride in flat[:0:-1]]
+        for segments in ends
+    )
+    uneven = any(any(map(operator.mod, shape, _get_tensor_strategy(matrix, entries))) for entries in (old, new))
+    return None if uneven else (matrix, shape, old, new)
+
+
+def _outer_strides(segments: Sequence[Segment], stride: int) -> Iterator[int]:
+    """The outer stride among the ranks of the axis that begins at a stride of the tensor."""
+    for outer, rank_outer, slices in segments:
+        if outer // slices < stride <= outer:
+            yield rank_outer * stride // outer
+
+
+def _common_strides(
+    source: TensorLayout, target: TensorLayout, segments: Sequence[Segment]
+) -> tuple[list[int], list[int]] | None:
+    """Ascending strides in the tensor and among the ranks at which both layouts are refined; None where there are none.
+
+    A stride inside of an axis divides it in the tensor and among the ranks, which may divide others in turn.
+    """
+    flat = {1, *_strides(source[2]), *_strides(target[2]), *(stride for stride, _, _ in segments)}
     ranks = {1, *_strides(source[0]), *_strides(target[0])}
     before = 0
-    # A stride inside of an axis divides it in the tensor and among the ranks, which may divide others in turn.
     while before < len(flat) + len(ranks):
         before = len(flat) + len(ranks)
-        for outer, rank_outer, slices in both:
+        for outer, rank_outer, slices in segments:
             for own, at, other, other_at in ((flat, outer, ranks, rank_outer), (ranks, rank_outer, flat, outer)):
                 inside = [at / stride for stride in own if at // slices < stride < at]
                 if any(part % 1 or slices % part for part in inside):
                     return None
                 other.update(other_at // int(part) for part in inside)
-    flat_strides, rank_strides = sorted(flat, reverse=True), sorted(ranks, reverse=True)
-    for strides in (flat_strides, rank_strides):
-        if any(outer % inner for outer, inner in itertools.pairwise(strides)):
-            return None
-    maps = []
-    for segments in ends:
-        axis_at = {
-            stride: len(rank_strides) - 2 - rank_strides.index(rank_outer * stride // outer)
-            for outer, rank_outer, slices in segments
-            for stride in flat_strides
-            if outer // slices < stride <= outer
-        }
-        maps.append([axis_at.get(stride, -1) for stride in flat_strides[:-1]])
-    matrix, shape = (
-        [outer // inner for outer, inner in itertools.pairwise(strides)] for strides in (rank_strides, flat_strides)
-    )
-    uneven = any(any(map(operator.mod, shape, _get_tensor_strategy(matrix, entries))) for entries in maps)
-    return None if uneven else (matrix, shape, maps[0], maps[1])
+    both = sorted(flat), sorted(ranks)
+    pairs = itertools.chain.from_iterable(map(itertools.pairwise, both))
+    return None if any(larger % size for size, larger in pairs) else both
 
 
 def _strides(sizes: Sequence[int]) -> list[int]:
     return [math.prod(sizes[at:]) for at in range(len(sizes))]
 
 
-def _segments(dev_matrix: Sequence[int], tensor_map: Map, shape: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """For each axis that shards a dimension: its outer strides in the flat tensor and among the ranks, and its slices."""
+def _segments(dev_matrix: Sequence[int], tensor_map: Map, shape: Sequence[int]) -> Iterator[Segment]:
     for stride, entry in zip(_strides(shape), tensor_map, strict=True):
         outer = stride
         for axis in _axes(entry):
