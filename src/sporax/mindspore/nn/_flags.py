@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
+import jax.numpy as jnp
 
+from sporax.base import ByIdentity
 from sporax.base.errors import For, SporaxAttributeError, SporaxKeyError, SporaxTypeError
 from sporax.base.lazy_members import dataclass
 from sporax.mindspore import context
@@ -240,6 +242,73 @@ class CellFlags:
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """Buffers."""
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+
+class SteppedAttribute:
+    """An attribute to which compiled steps assign Tensors, as in ``self.last = x``.
+
+    A Tensor of a step has no value after it. So what is assigned goes to a variable, as a value of a Parameter does, one for each
+    shape and dtype, and whoever reads the attribute gets a Tensor with the values that the variable has then.
+
+    Args:
+        value: what the attribute is while no Tensor has been assigned; `UNSET` for nothing.
+    """
+
+    UNSET = object()
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        self._variable: Parameter | None = None
+        self._variables: dict[Hashable, Parameter] = {}
+        self._decides = False  # whether a step has read it before it assigned it
+        if isinstance(value, Tensor):
+            self._variable = self._variable_for(value.array, value.array)
+
+    @property
+    def variable(self) -> Parameter | None:
+        """Where the values are; None while the attribute is `value`. Compiled steps set it when they run."""
+        return self._variable
+
+    @variable.setter
+    def variable(self, variable: Parameter | None) -> None:
+        if self._decides and variable is not self._variable:
+            frames.touch()
+        self._variable = variable
+
+    def fingerprint(self) -> Hashable:
+        """What steps depend on that read the attribute: which variable or value it is."""
+        return ByIdentity(self.value if self.variable is None else self.variable) if self._decides else None
+
+    def set(self, value: object) -> None:
+        """Assign, inside of a step or outside."""
+        for name in ("value", "variable"):
+            frames.note_assignment(self, name)
+        if isinstance(value, Tensor) and (frames.compiling() or not isinstance(value.array, jax.core.Tracer)):
+            array = value.array if frames.compiling() else jnp.array(value.array, copy=True)
+            self.variable = self._variable_for(array, 0)
+            self.variable._replace(array)
+        else:
+            self.value, self.variable = value, None
+
+    def get(self) -> object:
+        """A Tensor with the present values, `value`, or `UNSET`."""
+        compiling = frames.compiling()
+        if compiling and not frames.has_assigned(self, "variable"):
+            self._decides = True
+        if self.variable is None:
+            return self.value
+        # Outside of steps a copy, since the next step gives the buffer away.
+        array = self.variable.array
+        return Tensor(array if compiling else jnp.array(array, copy=True))
+
+    def _variable_for(self, array: jax.Array, first: jax.Array | float) -> Parameter:
+        """The variable for arrays of this shape and dtype, made with `first` as its value where there is none."""
+        key = (array.shape, array.dtype)
+        if key not in self._variables:
+            with jax.ensure_compile_time_eval():
+                value = Tensor(jnp.full(array.shape, first, array.dtype))
+            self._variables[key] = Parameter(value, requires_grad=False)
+        return self._variables[key]
 
 
 Hook = Callable[..., Any]

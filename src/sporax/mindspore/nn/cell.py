@@ -35,7 +35,7 @@ from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
 from sporax.mindspore.common.symbol import check_described, with_sizes_that_fit
 from sporax.mindspore.context._strategy_files.layouts import layouts_of_stage
 from sporax.mindspore.nn import _deferred_settings
-from sporax.mindspore.nn._flags import CellFlags, CellHooks, run_hooked
+from sporax.mindspore.nn._flags import CellFlags, CellHooks, SteppedAttribute, run_hooked
 from sporax.mindspore.nn._marks import PlacementMarks
 from sporax.mindspore.nn._state_dict import StateDict
 from sporax.mindspore.ops import _core
@@ -99,6 +99,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         put(self, "_cells", {})
         put(self, "_params", {})
         put(self, "_buffers", {})
+        put(self, "_stepped", {})
         put(self, "_flags", {})
         put(self, "_param_prefix", "")
         put(self, "_auto_prefix", auto_prefix)
@@ -313,7 +314,15 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         # Whether a Parameter requires a gradient changes the compiled step.
         flags = {f"{name}.requires_grad": p.requires_grad for name, p in self._params.items() if p is not None}
         marks = {f"mark {name}": str(value) for name, value in self._marks.items()}
-        return {**self._plain, **flags, **marks, "hooks": str(hooks), "to_float": (self._cast_to, self._cast_out)}
+        stepped = {name: attribute.fingerprint() for name, attribute in self._stepped.items()}
+        return {
+            **self._plain,
+            **stepped,
+            **flags,
+            **marks,
+            "hooks": str(hooks),
+            "to_float": (self._cast_to, self._cast_out),
+        }
 
     def describe(self) -> str:
         """Class and name, for messages."""
@@ -335,6 +344,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         elif isinstance(parameter := self._params.get(name), Parameter) and isinstance(value, Tensor | int | float):
             # A number or Tensor that is assigned to a Parameter becomes its value, as in MindSpore.
             parameter.set_data(value)
+        elif name in self._stepped:
+            self._stepped[name].set(value)
         elif isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
         else:
@@ -383,12 +394,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
                 )
             registry[name] = None
             frames.touch()
-        # A traced Tensor must not outlive the step.
         if isinstance(value, Tensor) and frames.compiling():
-            raise SporaxTypeError(
-                f"For '{type(self).__name__}', attribute '{name}' cannot take a Tensor inside a compiled step: its value "
-                "exists only while the step runs. Return it, or keep it in a Parameter."
-            )
+            self._set_by_step(name)
         # Primitives are called after their attribute in strategy files.
         if isinstance(value, Primitive) and not value.instance_name:
             value.set_prim_instance_name(name)
@@ -405,6 +412,23 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             self._plain.pop(name, None)
         object.__setattr__(self, name, value)
 
+    def _set_by_step(self, name: str) -> None:
+        """Have an attribute outlive the compiled steps that assign it.
+
+        Raises:
+            Retrace: from now on it is seen who reads the attribute.
+            SporaxTypeError: the class has an attribute of this name, which would hide it.
+        """
+        if hasattr(type(self), name):
+            raise SporaxTypeError(
+                f"For '{type(self).__name__}', attribute '{name}' of the class cannot take a Tensor inside a compiled step: its "
+                "value exists only while the step runs. Assign it in __init__, too."
+            )
+        self._stepped[name] = SteppedAttribute(self.__dict__.pop(name, SteppedAttribute.UNSET))
+        self._plain.pop(name, None)
+        frames.touch()
+        raise frames.Retrace
+
     def _set_parameters(self, parameters: ParameterTuple) -> None:
         """Take Parameters under their own names; unnamed ones are numbered within this Cell."""
         # Unnamed Parameters of a tuple are numbered, as in MindSpore.
@@ -419,6 +443,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         for registry in ("_params", "_cells"):
             if (found := self.__dict__.get(registry, {}).get(name)) is not None:
                 return found
+        stepped = self.__dict__.get("_stepped", {}).get(name)
+        if stepped is not None and (value := stepped.get()) is not stepped.UNSET:
+            return value
         if not name.startswith("_"):
             with suppress(LookupError):
                 return _deferred_settings.find(self, name)
@@ -426,9 +453,10 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         raise SporaxAttributeError(f"The '{type(self).__name__}' object has no attribute '{name}'.{hint}")
 
     def __delattr__(self, name: str) -> None:
+        if self._stepped.pop(name, None) is None:
+            object.__delattr__(self, name)
         for registry in (self._cells, self._params, self._plain):
             registry.pop(name, None)
-        object.__delattr__(self, name)
         frames.touch()
 
     def set_train(self, mode: bool = True) -> Self:

@@ -272,8 +272,9 @@ class Program:
             if variant.fresh() and variant.own == local_ranks.positions_of_own(arrays):
                 return variant
         if candidates and candidates[-1].effects:
-            owner, name, _ = candidates[-1].effects[0]
-            _warn_of_assignment(type(owner).__name__, name)
+            # Of guards only: what else is assigned are variables, which programs have as inputs.
+            for owner, name, _ in [entry for entry in candidates[-1].effects if hasattr(entry[0], "describe")][:1]:
+                _warn_of_assignment(type(owner).__name__, name)
             del candidates[:-_MOST_ASSIGNING]
         variant = self._new_variant(signature, arrays, candidates)
         candidates.append(variant)

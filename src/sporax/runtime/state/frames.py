@@ -309,6 +309,12 @@ def note_assignment(owner: object, name: str) -> None:
         program.assigned.setdefault((id(owner), name), (owner, getattr(owner, name)))
 
 
+def has_assigned(owner: object, name: str) -> bool:
+    """Whether the program that is compiled has assigned an attribute (`note_assignment`)."""
+    program = _program_frame()
+    return program is not None and (id(owner), name) in program.assigned
+
+
 def _program_frame() -> Frame | None:
     """The outermost frame of a program that is compiled."""
     frame, outermost = current_frame(), None

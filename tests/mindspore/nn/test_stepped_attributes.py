@@ -1,0 +1,173 @@
+"""Tensors that a compiled step assigns to attributes: as Python and MindSpore's PYNATIVE_MODE have it, in every mode.
+
+MindSpore's GRAPH_MODE keeps the value of the first step for good; expected values are those of the wheel's PYNATIVE_MODE.
+"""
+
+import copy
+
+import numpy as np
+import pytest
+
+import sporax.mindspore as ms
+from sporax.mindspore import Tensor, nn, ops
+
+MODES = [ms.GRAPH_MODE, ms.PYNATIVE_MODE]
+
+
+def full(value, rows=1):
+    return Tensor(np.full((rows, 2), value, np.float32))
+
+
+@pytest.fixture(params=MODES, ids=["graph", "pynative"])
+def mode(request):
+    ms.set_context(mode=request.param)
+    yield request.param
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+class Keeps(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(2, 2, weight_init="ones", bias_init="zeros")
+        self.last = None
+
+    def construct(self, x):
+        self.last = self.dense(x)
+        return self.last * 2
+
+
+def test_the_attribute_has_the_value_of_the_last_step(mode):
+    net, seen = Keeps(), []
+    for value, rows in ((1, 2), (2, 2), (3, 1), (4, 2)):
+        net(full(value, rows))
+        seen.append(net.last)
+    # What was read before does not change.
+    assert [(tensor.shape, float(tensor[0, 0])) for tensor in seen] == [
+        ((2, 2), 2),
+        ((2, 2), 4),
+        ((1, 2), 6),
+        ((2, 2), 8),
+    ]
+    assert not any(isinstance(tensor, ms.Parameter) for tensor in seen)
+    assert [parameter.name for parameter in net.get_parameters()] == ["dense.weight", "dense.bias"]
+    if mode == ms.GRAPH_MODE:
+        assert len(net.program.compilations) == 2  # one for each shape
+    other = copy.deepcopy(net)
+    other(full(5))
+    assert float(net.last[0, 0]) == 8
+    assert float(other.last[0, 0]) == 10
+
+
+class Remembers(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.state = None
+
+    def construct(self, x):
+        if self.state is None:
+            self.state = ops.ones_like(x)
+        self.state = self.state * 2 + x
+        return self.state
+
+
+def test_a_step_reads_what_the_one_before_assigned(mode):
+    net = Remembers()
+    assert [float(net(full(value))[0, 0]) for value in (1, 2, 3, 4)] == [3, 8, 19, 42]
+    net.state = None
+    assert float(net(full(5))[0, 0]) == 7
+    net.state = full(100)
+    assert float(net(full(1))[0, 0]) == 201
+    assert float(net.state[0, 0]) == 201
+    del net.state
+    assert not hasattr(net, "state")
+
+
+class Loops(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.last = full(0)
+
+    def construct(self, x, count):
+        while count > 0:
+            x = x + 1
+            self.last = x
+            count = count - 1
+        for _ in range(2):
+            self.last = self.last * 2
+        if x.sum() > 8:
+            self.last = -x
+        return x, self.last
+
+
+def test_loops_and_branches(mode):
+    net = Loops()
+    for value, count, expected in ((1, 0, 0), (1, 2, 12), (1, 4, -5), (1, 0, -20)):
+        _, last = net(full(value), Tensor(count))
+        assert float(last[0, 0]) == expected
+        assert float(net.last[0, 0]) == expected
+
+
+class Auxiliary(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(4, 8, weight_init="ones", bias_init="zeros")
+        self.last = None
+        self.mean = Tensor(np.zeros(8, np.float32))
+
+    def construct(self, x):
+        for _ in range(2):
+            self.last = self.dense(x)
+        self.mean = ops.stop_gradient(self.mean * 0.9 + self.last.mean(0) * 0.1)
+        return self.last
+
+
+class Total(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.body = Auxiliary()
+
+    def construct(self, x):
+        return (self.body(x) * self.body.last).mean() + self.body.mean.sum()
+
+
+def _trained(shard=None):
+    net = Total()
+    if shard is not None:
+        net.body.dense.matmul.shard(shard)
+    step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.01, 0.9))
+    seen = []
+    for value in (1, 2, 3):
+        loss = step(Tensor(np.arange(32, dtype=np.float32).reshape(8, 4) / 10 * value))
+        seen.append([float(loss), float(net.body.last.sum()), float(net.body.mean.sum())])
+    return seen
+
+
+# As the wheel's PYNATIVE_MODE has it: gradients go through what was assigned.
+TRAINED = [[56.8400, 396.8, 4.96], [207.92038, 766.77631, 14.048704], [331.1293, 963.1715, 24.683477]]
+
+
+def test_gradients_go_through_what_was_assigned(mode):
+    np.testing.assert_allclose(_trained(), TRAINED, rtol=1e-5)
+
+
+def test_on_eight_devices():
+    with_mode = {"parallel_mode": "semi_auto_parallel", "device_num": 8, "dataset_strategy": "full_batch"}
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_auto_parallel_context(**with_mode)
+    np.testing.assert_allclose(_trained(((2, 1), (4, 1))), TRAINED, rtol=1e-5)
+    ms.reset_auto_parallel_context()
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def test_an_attribute_of_the_class_is_refused():
+    class Shared(nn.Cell):
+        last = None
+
+        def construct(self, x):
+            self.last = x
+            return x
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    with pytest.raises(TypeError, match="'Shared', attribute 'last' of the class cannot take a Tensor"):
+        Shared()(full(1))
+    ms.set_context(mode=ms.PYNATIVE_MODE)
