@@ -347,7 +347,7 @@ def test_files_of_records_are_shared_as_wholes(root):
     assert [shard(rank, 3, shard_equal_rows=True) for rank in range(3)] == [[-1, 0], [1, 2], [-1, 0]]
     with pytest.raises(RuntimeError, match="Got 2 and 3"):
         shard(0, 3)
-    # Of files of unequal sizes a rank keeps those of the first pass.
+    # Files are dealt out again in each pass, and a rank's share has the size of those that it gets.
     shares = [
         [[row[0][0] for row in iterator] for _ in range(3)]
         for iterator in (
@@ -357,7 +357,14 @@ def test_files_of_records_are_shared_as_wholes(root):
             for rank in range(2)
         )
     ]
-    assert sorted(shares) == [[[-1, 0, 1]] * 3, [[2]] * 3]
+    assert shares == [[[2], [-1, 0, 1], [-1, 0, 1]], [[-1, 0, 1], [2], [2]]]
+    ds.config.set_seed(7)
+    data = ds.TFRecordDataset(paths, None, ["label"], num_shards=2, shard_id=0)
+    iterator = data.create_tuple_iterator(num_epochs=5, output_numpy=True)
+    passes = [[row[0][0] for row in iterator] for _ in range(5)]
+    assert passes == [[2], [-1, 1, 0], [0, -1, 1], [0, 1, -1], [2]]
+    data = ds.TFRecordDataset(paths, None, ["label"], num_shards=2, shard_id=0)
+    assert (data.get_dataset_size(), data.repeat(3).get_dataset_size(), data.batch(2).get_dataset_size()) == (2, 6, 1)
     assert ds.TFRecordDataset(paths, num_shards=2, shard_id=0).batch(2).is_sharded()
     assert not ds.TFRecordDataset(paths).is_sharded()
     with pytest.raises(ValueError, match="compression_type is not within the valid set"):

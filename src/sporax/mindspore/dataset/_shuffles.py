@@ -235,7 +235,7 @@ def through_buffer(rows: Iterator[T], buffer_size: int, numbers: Iterator[int]) 
         buffer.pop()
 
 
-def buffer_order(count: int, buffer_size: int, seed: int, index: int) -> Order:
-    """The order in which a shuffle buffer gives rows 0 … count-1 in a pass, each of which takes `count` numbers."""
-    numbers = mt19937_64(seed, index * count)
+def buffer_order(count: int, buffer_size: int, seed: int, drawn: int) -> Order:
+    """The order in which a shuffle buffer gives rows 0 … count-1, after `drawn` numbers, one for each earlier row."""
+    numbers = mt19937_64(seed, drawn)
     return np.fromiter(through_buffer(iter(range(count)), buffer_size, numbers), np.int64, count)

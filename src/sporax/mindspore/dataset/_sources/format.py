@@ -40,7 +40,7 @@ from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._shuffles import buffer_order, shuffled
 from sporax.mindspore.dataset._sources.reading import ArrayTable, Files, Stored, find_files
 from sporax.mindspore.dataset._steps.ends import MappableDataset, SourceDataset
-from sporax.mindspore.dataset._streams import Table
+from sporax.mindspore.dataset._streams import Flow, Stream, Table, rows_of
 from sporax.mindspore.dataset.samplers import BuiltinSampler, Order, PKSampler, Shuffle, select_sampler
 
 _BUFFER, _FILES_IN_BUFFER = 10_000, 4
@@ -76,6 +76,17 @@ class FileSampler(BuiltinSampler):
         """Whether only one rank's share is read."""
         return self.own_files or super().is_sharded()
 
+    def share_of_unequal(self, files: NDArray[Any]) -> int | None:
+        """The rows of a rank on average, where files of unequal sizes are dealt out again in each pass; else None.
+
+        Args:
+            files: the file of each row.
+        """
+        if self.shards is None or not (self.own_files and self._draws) or len(set(np.bincount(files))) == 1:
+            return None
+        share = -(-len(files) // self.shards[0])
+        return share if self.num_samples is None else min(share, self.num_samples)
+
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         """`labels` are the numbers of the files the rows come from."""
         order = self._own_rows(num_rows, run, labels)
@@ -88,19 +99,20 @@ class FileSampler(BuiltinSampler):
         num_files = 1 if labels is None or not num_rows else int(labels[-1]) + 1
         per_file = -(-num_rows // (1 if self.shards is None else self.shards[0])) // num_files
         buffer = min(_FILES_IN_BUFFER * per_file or _BUFFER, _BUFFER)
-        return order[buffer_order(len(order), buffer, run.seed, run.index)]
+        drawn = run.index * len(order)
+        if labels is not None and self.share_of_unequal(labels) is not None:
+            # What earlier passes have drawn: a number for each of their rows.
+            rows, earlier = np.bincount(labels), map(run.at, range(run.index))
+            drawn = sum(min(int(rows[self._files(labels, one)].sum()), self.num_samples or num_rows) for one in earlier)
+        return order[buffer_order(len(order), buffer, run.seed, drawn)]
 
     def _files(self, labels: NDArray[Any], run: Pass) -> NDArray[Any]:
         """The files that are read, in the order that is drawn."""
         # Shards begin with the seed 1, so all ranks agree on the order before it is split.
         seed, step = (run.seed, run.step) if self.shards is None else (1, 1)
-        rows = np.bincount(labels)
-        files = shuffled(len(rows), seed, run.index, step=step)
-        if self.shards is None or not self.own_files:
-            return files
-        # Of files of unequal sizes a rank keeps those of the first pass, since all passes must have equally many rows.
-        dealt = files if (rows == rows[0]).all() else shuffled(len(rows), seed, 0, step=step)
-        return files[np.isin(files, dealt[self.shards[1] :: self.shards[0]])]
+        files = shuffled(int(labels[-1]) + 1, seed, run.index, step=step)
+        # Dealt out again in each pass, which therefore has more or fewer rows where files are of unequal sizes.
+        return files if self.shards is None or not self.own_files else files[self.shards[1] :: self.shards[0]]
 
     def _own_rows(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         """The rows of this rank, file after file, the files in the order that is drawn."""
@@ -319,6 +331,20 @@ class FileDataset(SpecifiedDataset, SourceDataset):
         sampler = FileSampler(shuffle, shards, num_samples, own_files, workers)
         table = functools.partial(opened, where, tuple(columns), read)
         SourceDataset.__init__(self, columns, table, sampler, _file_numbers, workers, cache)
+
+    def _stream(self, run: Pass) -> Stream:
+        stream = super()._stream(run)
+        # Without a size, as that of the next pass is another.
+        return stream if self._share_of_unequal() is None else Flow(lambda: rows_of(stream))
+
+    def _share_of_unequal(self) -> int | None:
+        sampler = self._picking("[]")
+        return sampler.share_of_unequal(_file_numbers(self._store())) if isinstance(sampler, FileSampler) else None
+
+    def _count(self) -> int:
+        # MindSpore says the average, too.
+        share = self._share_of_unequal()
+        return super()._count() if share is None else share
 
     def _arguments(self) -> Arguments:
         requested = recorded_arguments(self)

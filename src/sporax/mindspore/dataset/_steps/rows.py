@@ -42,7 +42,7 @@ _MOST_ROWS = 1 << 20
 def _through_buffer(stream: Stream, buffer_size: int, drawn: Pass) -> Stream:
     """Rows through a shuffle buffer."""
     if isinstance(stream, Table) and stream.size < ENDLESS:
-        return Reordered(stream, buffer_order(stream.size, buffer_size, drawn.seed, drawn.index))
+        return Reordered(stream, buffer_order(stream.size, buffer_size, drawn.seed, drawn.index * stream.size))
     # How many numbers the passes before have taken is not known; a pass of fewer rows than this has numbers of its own.
     return Flow(lambda: through_buffer(rows_of(stream), buffer_size, mt19937_64(drawn.seed, drawn.index * _MOST_ROWS)))
 
