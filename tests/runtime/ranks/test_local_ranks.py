@@ -12,6 +12,7 @@ import pytest
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, communication, dataset, nn, ops
 from sporax.mindspore.context import _supported
+from sporax.mindspore.nn.optim import _helpers
 
 
 @pytest.fixture
@@ -277,6 +278,33 @@ def test_what_ranks_could_not_do_as_one_program_is_an_error(ranks, mode):
     ):
         with pytest.raises(RuntimeError, match=message):
             call()
+
+
+class Layers(nn.SequentialCell):
+    """As many Parameters as ranks."""
+
+    def __init__(self):
+        super().__init__([nn.Dense(4 if not layer else 3, 3, weight_init="ones") for layer in range(4)])
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_optimizer_parallelism_updates_all_parameters_on_each_rank(ranks, mode, recwarn):
+    ms.set_context(mode=mode)
+    _helpers._tell_of_all_updates.cache_clear()
+    x, y = Tensor(np.linspace(-1, 1, 64, dtype=np.float32).reshape(16, 4)), Tensor(np.ones((16, 3), np.float32))
+    weights = []
+    for shares in (False, True):
+        ms.set_seed(3)
+        net = nn.WithLossCell(Layers(), nn.MSELoss())
+        ms.set_auto_parallel_context(enable_parallel_optimizer=shares)
+        step = nn.TrainOneStepCell(net, nn.AdamWeightDecay(net.trainable_params(), 0.1))
+        for _ in range(3):
+            step(x, y)
+        weights.append([parameter.asnumpy() for parameter in step.get_parameters()])
+    for alone, shared in zip(*weights, strict=True):
+        np.testing.assert_array_equal(alone, shared)
+    (warning,) = recwarn
+    assert "'enable_parallel_optimizer' changes nothing: this process acts for 8 ranks" in str(warning.message)
 
 
 def test_settings_that_would_leave_devices_idle(ranks):

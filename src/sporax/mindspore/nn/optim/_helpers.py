@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ from sporax.base.errors import For, SporaxRuntimeError
 from sporax.ir.config import ParallelMode
 from sporax.mindspore import context, ops
 from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes
-from sporax.runtime.ranks import flat_buffers, groups, local_ranks, server_exchange
+from sporax.runtime import world
+from sporax.runtime.ranks import flat_buffers, groups, server_exchange
 from sporax.runtime.state import frames
 
 if TYPE_CHECKING:
@@ -284,10 +286,22 @@ def owners(name: str, offered: bool, parameters: Sequence[Parameter]) -> Owners 
     # One device has everything.
     if config.device_num == 1:
         return None
-    local_ranks.refuse(f"{name}: enable_parallel_optimizer")
+    if world.num_ranks_here() > 1:
+        # One program for all of its ranks has the updates of all Parameters anyway, and equal gradients give equal values.
+        _tell_of_all_updates(name, world.num_ranks_here(), config.device_num)
+        return None
     # Dealt by number, so every rank knows all owners without a message.
     return tuple(
         None if parameter.layerwise_parallel else i % config.device_num for i, parameter in enumerate(parameters)
+    )
+
+
+@functools.cache
+def _tell_of_all_updates(name: str, here: int, devices: int) -> None:
+    warnings.warn(
+        f"For '{name}', 'enable_parallel_optimizer' changes nothing: this process acts for {here} ranks, each of which updates "
+        f"all Parameters. `sporax run --worker_num {devices}` starts a process for each.",
+        stacklevel=2,
     )
 
 
