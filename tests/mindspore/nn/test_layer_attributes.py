@@ -67,6 +67,21 @@ def test_plain_arguments_of_constructors_are_attributes():
         (nn.PolynomialDecayLR(0.5, 0.25, 4, 0.5), "diff_learning_rate=0.25 start_learning_rate=0.5"),
         (nn.WithGradCell(nn.Dense(3, 2), nn.MSELoss()).network_with_loss, "cls_name='WithLossCell'"),
         (nn.SequentialCell(nn.ReLU()).cell_list[0], "cls_name='ReLU'"),
+        (
+            nn.TransformerEncoderLayer(4, 2, 8, 0.2, "gelu", 1e-3),
+            "layernorm_eps=0.001 activation1='gelu' dropout_num=0.2",
+        ),
+        (nn.MultiheadAttention(4, 2), "k_is_v=False q_is_k=False"),
+        (
+            nn.Rprop(nn.Dense(3, 2).trainable_params()),
+            "etaminus=0.5 etaplus=1.2 step_size_min=1e-06 step_size_max=50.0",
+        ),
+        (nn.ReplicationPad2d(1), "name='ReplicationPad2d'"),
+        (nn.SyncBatchNorm(3), "rank_id=0 rank_size=1"),
+        (
+            ms.DynamicLossScaleManager(4.0, 3, 5),
+            "increase_ratio=3 decrease_ratio=0.3333333333333333 cur_iter=1 last_overflow_iter=0 bad_step_max=1000",
+        ),
         (ms.EarlyStopping(min_delta=-1), "monitor='eval_loss' mode='auto' min_delta=1"),
         (ms.ReduceLROnPlateau(), "monitor='eval_loss' mode='auto' min_delta=0.0001"),
     ],

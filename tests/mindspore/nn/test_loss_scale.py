@@ -70,3 +70,21 @@ def test_an_overflow_in_half_precision_is_found():
     scales = [step(*GOOD)[1:] for _ in range(12)]
     assert scales[0][0].asnumpy()
     assert not scales[-1][0].asnumpy()
+
+
+def test_a_manager_counts_steps_and_ends_a_run_that_only_overflows():
+    manager = ms.DynamicLossScaleManager(9.0, 3, 2)
+    seen = []
+    for overflow in (False, False, True, False, False, True, True, True, True):
+        manager.update_loss_scale(overflow)
+        seen.append(
+            (round(manager.get_loss_scale(), 6), manager.cur_iter, manager.last_overflow_iter, manager.bad_step)
+        )
+    assert seen == [
+        (9, 2, 0, 0), (27, 3, 0, 0), (9, 4, 3, 1), (9, 5, 3, 0), (27, 6, 3, 0),
+        (9, 7, 6, 1), (3, 8, 7, 2), (1, 9, 8, 3), (1, 10, 9, 4),
+    ]  # fmt: skip
+    manager.bad_step_max = 5
+    manager.update_loss_scale(True)
+    with pytest.raises(RuntimeError, match="must not overflow without end, but got 6"):
+        manager.update_loss_scale(True)

@@ -198,7 +198,9 @@ class DynamicLossScaleManager(LossScaleManager):
         self.loss_scale = _at_least_one("DynamicLossScaleManager", "init_loss_scale", init_loss_scale)
         self.scale_factor = _positive_int("scale_factor", scale_factor)
         self.scale_window = _positive_int("scale_window", scale_window)
-        self._steps_since_change = 0
+        self.increase_ratio, self.decrease_ratio = scale_factor, 1 / scale_factor
+        self.cur_iter, self.last_overflow_iter = 1, 0
+        self.bad_step, self.bad_step_max = 0, 1000
 
     def get_loss_scale(self) -> float:
         return self.loss_scale
@@ -208,15 +210,21 @@ class DynamicLossScaleManager(LossScaleManager):
         return True
 
     def update_loss_scale(self, overflow: bool) -> None:
-        """Let the scale fall or rise."""
-        self._steps_since_change += 1
+        """Let the scale fall or rise.
+
+        Raises:
+            SporaxRuntimeError: more than `bad_step_max` steps in a row have overflowed.
+        """
+        self.bad_step = self.bad_step + 1 if overflow else 0
         if overflow:
             # Same limits as the Cell inside the step, for those who call the manager by hand.
-            self.loss_scale = max(self.loss_scale / self.scale_factor, 1.0)
-            self._steps_since_change = 0
-        elif self._steps_since_change >= self.scale_window:
-            self.loss_scale *= self.scale_factor
-            self._steps_since_change = 0
+            self.loss_scale = max(self.loss_scale * self.decrease_ratio, 1)
+            self.last_overflow_iter = self.cur_iter
+        elif (self.cur_iter - self.last_overflow_iter) % self.scale_window == 0:
+            self.loss_scale *= self.increase_ratio
+        where = For("DynamicLossScaleManager")
+        where.refuse_state(self.bad_step > self.bad_step_max, "the loss must not overflow without end", self.bad_step)
+        self.cur_iter += 1
 
     def get_update_cell(self) -> Any:
         """A `DynamicLossScaleUpdateCell` that starts from the present scale."""

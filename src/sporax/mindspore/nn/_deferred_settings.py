@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from sporax.base.errors import SporaxNotImplementedError, SporaxTypeError
-from sporax.mindspore.common.dtype import DType
+from sporax.mindspore.common.dtype import DType, float32
+from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.communication.management import get_group_size, get_rank
 from sporax.mindspore.ops._core.operator import PRIMITIVES, Primitive
 
 MADE_WITH = "_made_with"
@@ -30,10 +32,25 @@ _FOLLOWING = frozenset("Cast Concat DType ExpandDims Reshape Shape Slice Split S
 _DERIVED: dict[str, Callable[[Any], object]] = {
     "Conv2dBnAct.has_act": lambda layer: layer.activation is not None,
     "DenseBnAct.has_act": lambda layer: layer.activation is not None,
+    "DynamicLossScaleUpdateCell.minimum_loss_scale": lambda layer: Tensor(1.0, float32),
     "GLU.dim": lambda layer: layer.axis,
     "Linear.has_bias": lambda layer: layer.bias is not None,
     "MultiheadAttention.head_dim": lambda layer: layer.embed_dim // layer.num_heads,
+    "MultiheadAttention.k_is_v": lambda layer: False,
+    "MultiheadAttention.q_is_k": lambda layer: False,
+    "Rprop.etaminus": lambda layer: layer.etas[0],
+    "Rprop.etaplus": lambda layer: layer.etas[1],
+    "Rprop.step_size_max": lambda layer: layer.step_sizes[1],
+    "Rprop.step_size_min": lambda layer: layer.step_sizes[0],
     "SequentialCell.cell_list": list,
+    "SoftmaxCrossEntropyWithLogits.off_value": lambda layer: Tensor(0.0, float32),
+    "SoftmaxCrossEntropyWithLogits.on_value": lambda layer: Tensor(1.0, float32),
+    "SyncBatchNorm.rank_id": lambda layer: get_rank(),
+    "SyncBatchNorm.rank_size": lambda layer: get_group_size(),
+    "_Around.name": lambda layer: type(layer).__name__,
+    "_TransformerLayer.activation1": lambda layer: argument(layer, "activation"),
+    "_TransformerLayer.dropout_num": lambda layer: argument(layer, "dropout"),
+    "_TransformerLayer.layernorm_eps": lambda layer: argument(layer, "layer_norm_eps"),
 }
 """What MindSpore's layers make of their arguments, by layer and attribute."""
 
@@ -80,6 +97,11 @@ def find(layer: Any, name: str) -> Any:
                 made.attrs = _Unread(f"{classes[0]}.{name}")
             setattr(layer, name, made)
             return made
+    return argument(layer, name)
+
+
+def argument(layer: Any, name: str) -> Any:
+    """What a layer was made with under this name; raises LookupError where that is not known."""
     args, kwargs = layer.__dict__[MADE_WITH]
     signature = inspect.signature(type(layer).__init__)
     bound = signature.bind_partial(layer, *args, **kwargs)
