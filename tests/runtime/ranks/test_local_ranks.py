@@ -290,7 +290,7 @@ class Layers(nn.SequentialCell):
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
 def test_optimizer_parallelism_updates_all_parameters_on_each_rank(ranks, mode, recwarn):
     ms.set_context(mode=mode)
-    _helpers._tell_of_all_updates.cache_clear()
+    _helpers._warn_of_all_updates.cache_clear()
     x, y = Tensor(np.linspace(-1, 1, 64, dtype=np.float32).reshape(16, 4)), Tensor(np.ones((16, 3), np.float32))
     weights = []
     for shares in (False, True):

@@ -288,7 +288,7 @@ def owners(name: str, offered: bool, parameters: Sequence[Parameter]) -> Owners 
         return None
     if world.num_ranks_here() > 1:
         # One program for all of its ranks has the updates of all Parameters anyway, and equal gradients give equal values.
-        _tell_of_all_updates(name, world.num_ranks_here(), config.device_num)
+        _warn_of_all_updates(name, world.num_ranks_here(), config.device_num)
         return None
     # Dealt by number, so every rank knows all owners without a message.
     return tuple(
@@ -297,7 +297,7 @@ def owners(name: str, offered: bool, parameters: Sequence[Parameter]) -> Owners 
 
 
 @functools.cache
-def _tell_of_all_updates(name: str, here: int, devices: int) -> None:
+def _warn_of_all_updates(name: str, here: int, devices: int) -> None:
     warnings.warn(
         f"For '{name}', 'enable_parallel_optimizer' changes nothing: this process acts for {here} ranks, each of which updates "
         f"all Parameters. `sporax run --worker_num {devices}` starts a process for each.",
