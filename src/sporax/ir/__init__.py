@@ -9,7 +9,7 @@ from sporax.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sporax.ir import uneven, variables
-    from sporax.ir.device_matrix import INTERLEAVED, INTERLEAVED_SIZE, DeviceMatrix
+    from sporax.ir.device_matrix import INTERLEAVED, INTERLEAVED_SIZE, DeviceMatrix, ravel, unravel
     from sporax.ir.graph import MICRO_LOOP, SEGMENT, STAGE, OperatorGraph, Role
     from sporax.ir.layout import HasLayout, Layout, Strategy, TensorMap, strategy_text
     from sporax.ir.marks import (

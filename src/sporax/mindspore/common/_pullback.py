@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxIndexError, SporaxRuntimeError, SporaxTypeError
 from sporax.base.lazy_members import dataclass
 from sporax.ir import GradientMark, LossMark, RowsMark
 from sporax.lowering import marks as trace_marks
@@ -443,9 +443,7 @@ def _matched(outputs: Sequence[jax.Array], cotangents: Any) -> list[Any]:
         if value is not None and value.size == output.size == 1:
             value = value.reshape(output.shape)
         if value is not None and value.shape != output.shape:
-            raise SporaxValueError(
-                f"For 'grad', the sensitivity must have the output's shape {output.shape}, but got {value.shape}."
-            )
+            raise For("grad").error(f"the sensitivity must have the output's shape {output.shape}", value.shape)
         if not is_inexact(output):
             # JAX wants cotangents without a dtype for integers.
             return np.zeros(output.shape, jax.dtypes.float0)

@@ -24,7 +24,7 @@ import numpy as np
 from sporax.ir import Layout
 from sporax.mindspore import context
 from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common.tensor import Tensor, is_tensor, wrap
 from sporax.mindspore.context import snapshot
 from sporax.runtime import ranks as between_ranks, world
 from sporax.runtime.process import dry_run
@@ -51,9 +51,9 @@ class RankParts:
         self._devices = joint_arrays.own_devices()
         # Also where the user's function is no Cell, whose programs check it.
         context.check_step()
-        leaves, tree = jax.tree.flatten(list(values), is_leaf=_is_tensor)
+        leaves, tree = jax.tree.flatten(list(values), is_leaf=is_tensor)
         # Parameters are the same on all ranks, and stay the objects that they are.
-        positions = [place for place, leaf in enumerate(leaves) if _is_tensor(leaf) and not isinstance(leaf, Parameter)]
+        positions = [place for place, leaf in enumerate(leaves) if is_tensor(leaf) and not isinstance(leaf, Parameter)]
         arrays = [leaves[place].array for place in positions]
         divided = local_ranks.divided(name, arrays)
         self._rows = next(
@@ -73,9 +73,9 @@ class RankParts:
     def sensitivity(self, values: Any) -> Any:
         """Sensitivities of outputs with a row for each sample, in parts."""
         total = self._rows * len(self._devices)
-        leaves, tree = jax.tree.flatten(values, is_leaf=_is_tensor)
+        leaves, tree = jax.tree.flatten(values, is_leaf=is_tensor)
         parts = [
-            wrap(self._part(leaf.array)) if _is_tensor(leaf) and leaf.ndim and leaf.shape[0] == total else leaf
+            wrap(self._part(leaf.array)) if is_tensor(leaf) and leaf.ndim and leaf.shape[0] == total else leaf
             for leaf in leaves
         ]
         return jax.tree.unflatten(tree, parts)
@@ -120,10 +120,6 @@ def parts_of_call(name: str, values: Sequence[Any]) -> RankParts | None:
     if world.num_ranks_here() == 1 or frames.compiling() or local_ranks.is_inside():
         return None
     return RankParts(name, values)
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor)
 
 
 def of_all_ranks(columns: tuple[object, ...]) -> tuple[object, ...]:

@@ -23,7 +23,7 @@ from sporax.mindspore._names.missing import answer_missing_names, late
 from sporax.mindspore.common import gradient_hooks
 from sporax.mindspore.common._rank_parts import of_all_ranks
 from sporax.mindspore.common.jit import jit, jit_class, ms_function
-from sporax.mindspore.common.tensor import Tensor
+from sporax.mindspore.common.tensor import Tensor, is_tensor as is_tensor
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
@@ -52,11 +52,6 @@ def set_recursion_limit(recursion_limit: int = 1000) -> None:
         recursion_limit <= 0, "the input value must be int and must > 0", f"'{recursion_limit}'"
     )
     sys.setrecursionlimit(max(recursion_limit, sys.getrecursionlimit()))
-
-
-def is_tensor(obj: object) -> bool:
-    """Whether `obj` is a Tensor."""
-    return isinstance(obj, Tensor)
 
 
 def mutable(input_data: Any, dynamic_len: bool = False) -> Any:

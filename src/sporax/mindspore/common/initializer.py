@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore.common import _draws as fan_functions, _threefry as threefry, dtype as dtypes, seed
 from sporax.mindspore.common._draws import Draw, HostDraw, ProgramDraw, by_position
 from sporax.mindspore.common._host_arrays import aligned, to_device
@@ -222,9 +222,7 @@ def _from_values(init: Any, shape: Shape | None, dtype: DType) -> Tensor:
     array = to_array(init, dtype)
     # `init` wins, so a shape that disagrees is a mistake.
     if shape is not None and tuple(array.shape) != shape:
-        raise SporaxValueError(
-            f"For 'initializer', the shape of 'init' must equal 'shape', but got {tuple(array.shape)} and {shape}."
-        )
+        raise For("initializer").error("the shape of 'init' must equal 'shape'", tuple(array.shape), shape)
     return Tensor(array, dtype)
 
 

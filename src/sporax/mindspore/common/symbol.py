@@ -107,9 +107,7 @@ def check_described(
         SporaxValueError: another number of inputs, or shape.
     """
     if len(inputs) != len(described):
-        raise SporaxValueError(
-            f"For '{where}', '{setting}' names {len(described)} tensors, but the call has {len(inputs)}."
-        )
+        raise For(where).error(f"'{setting}' names {len(described)} tensors, but the call has {len(inputs)}")
     sizes: dict[Symbol, int] = {}  # of unique ones
     for index, (declared, actual) in enumerate(zip(described, inputs, strict=True)):
         if not hasattr(declared, "shape") or not hasattr(actual, "shape"):

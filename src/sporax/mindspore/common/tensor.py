@@ -287,9 +287,7 @@ class Tensor:
             SporaxTypeError: the object does not speak DLPack (a capsule does not: give the array itself).
         """
         if not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):
-            raise SporaxTypeError(
-                f"For 'from_dlpack', the input must be an array with '__dlpack__', but got {type(array).__name__}."
-            )
+            raise For("from_dlpack").type_error("the input must be an array with '__dlpack__'", type(array).__name__)
         return wrap(jax.dlpack.from_dlpack(array))
 
     def to_dlpack(self) -> Any:
@@ -431,6 +429,11 @@ class _Probe:
 
 _Probe()[0] = 0
 _REFERENCES_WITHOUT_NAME = _Probe.count
+
+
+def is_tensor(obj: object) -> bool:
+    """Whether `obj` is a Tensor."""
+    return isinstance(obj, Tensor)
 
 
 def wrap(array: jax.Array) -> Tensor:

@@ -23,7 +23,7 @@ from sporax.mindspore.common._pullback import Call, Pullback, Updates, is_differ
 from sporax.mindspore.common.jit import compiled_in_graph_mode, returning_values
 from sporax.mindspore.common.one_forward import pullback_of
 from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common.tensor import Tensor, is_tensor, wrap
 from sporax.runtime.ranks import ReverseModeNeeded, forward_mode_refused
 from sporax.runtime.state import frames
 
@@ -356,13 +356,9 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callabl
     return compiled_in_graph_mode("vmap", over_members, fn)
 
 
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor)
-
-
 def _tensors(results: object) -> Any:
     """`results` with Tensors in place of numbers, of which the members' are stacked as well."""
-    return jax.tree.map(lambda leaf: leaf if _is_tensor(leaf) else Tensor(leaf), results, is_leaf=_is_tensor)
+    return jax.tree.map(lambda leaf: leaf if is_tensor(leaf) else Tensor(leaf), results, is_leaf=is_tensor)
 
 
 def _over_cells(cells: Any, in_axes: _Axes, out_axes: _Axes) -> Callable[..., Any]:

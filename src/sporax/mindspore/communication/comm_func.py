@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._collectives import messages, primitives
 from sporax.mindspore.ops._collectives.primitives import check_int, check_tensor
@@ -147,9 +147,8 @@ def all_to_all_with_output_shape(
     members = groups.find(group, name)
     shapes = [tuple(like.shape) if isinstance(like, Tensor) else tuple(like) for like in output_shape_list]
     if len(tensors) != members.size or len(shapes) != members.size:
-        raise SporaxValueError(
-            f"For '{name}', there must be one tensor and one shape for each of the {members.size} members, "
-            f"but got {len(tensors)} and {len(shapes)}."
+        raise For(name).error(
+            f"there must be one tensor and one shape for each of the {members.size} members", len(tensors), len(shapes)
         )
     # Every member exchanges with every other, in the order of the group.
     positions = list(range(members.size))

@@ -35,9 +35,7 @@ def check_dataset_strategy(function: str, value: Any) -> tuple[Any, tuple[Any, .
         # Layouts are kept as they were given, since `get_auto_parallel_context` returns them.
         layouts = tuple(entry.__layout__() for entry in value)
         if any(layout.device_matrix.interleaved for layout in layouts):
-            raise SporaxValueError(
-                f"For '{function}', a Layout in 'dataset_strategy' must not use 'interleaved_parallel', but got {value}."
-            )
+            raise For(function).error("a Layout in 'dataset_strategy' must not use 'interleaved_parallel'", value)
         return layouts, value
     for entry in value:
         if not isinstance(entry, tuple):

@@ -335,9 +335,8 @@ class PythonFunction(Operation):
     def _checked(self, item: Any) -> Array:
         # A function without `return` is the usual mistake.
         if item is None:
-            raise SporaxRuntimeError(
-                f"For 'map', the function {self.name!r} must return arrays, numbers, strings, dicts or images, "
-                f"but got {type(item).__name__}."
+            raise For("map").state_error(
+                f"the function {self.name!r} must return arrays, numbers, strings, dicts or images", type(item).__name__
             )
         if is_pillow(item):
             return boxed(item)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base import ByIdentity
-from sporax.base.errors import For, SporaxAttributeError, SporaxKeyError, SporaxTypeError
+from sporax.base.errors import For, SporaxAttributeError, SporaxKeyError
 from sporax.base.lazy_members import dataclass
 from sporax.mindspore import context
 from sporax.mindspore.common import Parameter, Tensor, dtypes
@@ -43,9 +43,8 @@ def _destination(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str | N
         or len(args) > len(names) + 1
         or dtype not in (None, *allowed)
     ):
-        raise SporaxTypeError(
-            "For 'Cell.to', the arguments must be (device, dtype), (dtype) or (tensor), with a floating or complex dtype, but "
-            f"got {args} and {kwargs}."
+        raise For("Cell.to").type_error(
+            "the arguments must be (device, dtype), (dtype) or (tensor), with a floating or complex dtype", args, kwargs
         )
     return device, dtype
 

@@ -424,26 +424,16 @@ class Transformer(Cell):
         dtype: DType = dtypes.float32,
     ) -> None:
         super().__init__()
-        settings = (
-            d_model,
-            nhead,
-            dim_feedforward,
-            dropout,
-            activation,
-            layer_norm_eps,
-            batch_first,
-            norm_first,
-            dtype,
-        )
+        shared = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, dtype)
 
         def norm() -> Cell:
             return LayerNorm((d_model,), epsilon=layer_norm_eps, dtype=dtype)
 
         self.encoder = custom_encoder or TransformerEncoder(
-            TransformerEncoderLayer(*settings), num_encoder_layers, norm()
+            TransformerEncoderLayer(*shared), num_encoder_layers, norm()
         )
         self.decoder = custom_decoder or TransformerDecoder(
-            TransformerDecoderLayer(*settings), num_decoder_layers, norm()
+            TransformerDecoderLayer(*shared), num_decoder_layers, norm()
         )
         for parameter in self.get_parameters():
             # Vectors (biases and norms) keep their own initial values.

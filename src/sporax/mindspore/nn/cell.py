@@ -388,9 +388,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         if registry is not None:
             if value is not None:
                 kind = "Cell" if registry is self._cells else "Parameter"
-                raise SporaxTypeError(
-                    f"For '{type(self).__name__}', attribute '{name}' is a {kind}; it can be replaced by another or by "
-                    f"None, but got {type(value).__name__}."
+                raise For(type(self).__name__).type_error(
+                    f"attribute '{name}' is a {kind}; it can be replaced by another or by None", type(value).__name__
                 )
             registry[name] = None
             frames.touch()

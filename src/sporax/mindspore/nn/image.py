@@ -214,9 +214,7 @@ class _Similarity(Layer):
         first, second = images.values()
         check_equal_images(name, first, second)
         if min(first.shape[2:]) < self.filter_size:
-            raise SporaxValueError(
-                f"For '{name}', height and width must be >= 'filter_size' = {self.filter_size}, but got {first.shape[2:]}."
-            )
+            raise For(name).error(f"height and width must be >= 'filter_size' = {self.filter_size}", first.shape[2:])
         largest = _largest(name, first.dtype)
         channels = [
             image.astype(dtypes.float32).reshape((-1, 1, *image.shape[2:])) / largest for image in images.values()

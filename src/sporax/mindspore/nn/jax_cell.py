@@ -270,9 +270,7 @@ def flattened(value: Any, arrays: list[jax.Array]) -> Any:
         return {"dict": [[name, flattened(entry, arrays)] for name, entry in value.items()]}
     if value is None or isinstance(value, (bool, int, float, str)):
         return {"constant": value}
-    raise SporaxTypeError(
-        f"For 'export', outputs must be Tensors in tuples, lists and dicts, but got {type(value).__name__}."
-    )
+    raise For("export").type_error("outputs must be Tensors in tuples, lists and dicts", type(value).__name__)
 
 
 def restored(form: Any, arrays: Iterator[jax.Array]) -> Any:

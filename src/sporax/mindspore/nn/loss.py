@@ -173,9 +173,7 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
         argument_is_tensor("SoftmaxCrossEntropyWithLogits", logits=logits, labels=labels)
         if self.sparse:
             if labels.dtype not in (*dtypes.int_type, *dtypes.uint_type):
-                raise SporaxTypeError(
-                    f"For 'SoftmaxCrossEntropyWithLogits', sparse labels must be integers, but got {labels.dtype}."
-                )
+                raise For("SoftmaxCrossEntropyWithLogits").type_error("sparse labels must be integers", labels.dtype)
             return self._sparse(logits, labels)
         For("SoftmaxCrossEntropyWithLogits").refuse_type(
             labels.dtype != logits.dtype, "'logits' and 'labels' must have one dtype", logits.dtype, labels.dtype

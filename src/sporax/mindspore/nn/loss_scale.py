@@ -11,6 +11,7 @@ from sporax.base.errors import For, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import Parameter, Tensor, dtypes
+from sporax.mindspore.common.tensor import is_tensor
 from sporax.mindspore.common.transforms import value_and_grad
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn._deferred_settings import late_setting
@@ -160,7 +161,7 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
             status: what `start_overflow_check` gave; not needed here.
             compute_output: Tensors and containers of them, the gradients as a rule.
         """
-        overflow = ops.logical_not(every_finite(tuple(jax.tree.leaves(compute_output, is_leaf=_is_tensor))))
+        overflow = ops.logical_not(every_finite(tuple(jax.tree.leaves(compute_output, is_leaf=is_tensor))))
         if self.reducer_flag:
             # One rank that overflows makes all of them skip.
             overflow = ops.AllReduce()(overflow.astype(dtypes.float32)) > 0
@@ -191,10 +192,6 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
 
         # The optimizer runs on one way only, so a skipped step changes nothing.
         ops.cond(overflow, skip, update)
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor)
 
 
 def _scale(name: str, value: Any) -> Any:

@@ -295,9 +295,7 @@ class Roll(Cell):
         super().__init__()
         self.shift, self.axis = _ints("shift", shift), _ints("axis", axis)
         if len(self.shift) != len(self.axis):
-            raise SporaxValueError(
-                f"For 'Roll', 'shift' and 'axis' must have the same length, but got {len(self.shift)} and {len(self.axis)}."
-            )
+            raise For("Roll").error("'shift' and 'axis' must have the same length", len(self.shift), len(self.axis))
 
     construct = applied(ops.roll, "input_x", "`input_x` of any shape.", "shift axis")
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.ir.operator_dims import Call, Dims, Shapes, numbered
 from sporax.mindspore.common import DType, Tensor
 from sporax.mindspore.ops._core import PRIMITIVES, Array, Operand, Primitive, check, operator, other_form, promote
@@ -102,9 +102,7 @@ def _split_with_size(input: Array, split_size: tuple[int, ...], dim: int = 0) ->
     where = check.axis("SplitWithSize", dim, input.ndim, "dim")
     size = input.shape[where]
     if min(split_size, default=0) < 0 or sum(split_size) != size:
-        raise SporaxValueError(
-            f"For 'SplitWithSize', the sum of 'split_size' must be {size}, the size of dim {where}, but got {split_size}."
-        )
+        raise For("SplitWithSize").error(f"the sum of 'split_size' must be {size}, the size of dim {where}", split_size)
     return tuple(jnp.split(input, np.cumsum(split_size)[:-1].tolist(), where))
 
 

@@ -178,8 +178,7 @@ def lu_solve(
 def _lu_solve(lu_matrix: Array, pivot: Array, b: Array, trans: int, overwrite_b: bool, check_finite: bool) -> Array:
     """See `lu_solve`."""
     packed, side = _system("lu_solve", "lu_matrix", lu_matrix, b)
-    if pivot.dtype != jnp.int32:
-        raise For("lu_solve").type_error("the dtype of 'pivot' must be int32", pivot.dtype)
+    For("lu_solve").refuse_type(pivot.dtype != jnp.int32, "the dtype of 'pivot' must be int32", pivot.dtype)
     shape = packed.shape[:1]
     For("lu_solve").refuse(pivot.shape != shape, f"'pivot' must have shape {shape}", pivot.shape)
     For("lu_solve").one_of("trans", trans, (0, 1, 2))

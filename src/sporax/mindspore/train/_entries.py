@@ -95,9 +95,7 @@ def _named(save_obj: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(save_obj, list):
         yield from map(_checked_element, save_obj)
     else:
-        raise SporaxTypeError(
-            f"For 'save_checkpoint', 'save_obj' must be a Cell, a list or a dict, but got {type(save_obj).__name__}."
-        )
+        raise For("save_checkpoint").type_error("'save_obj' must be a Cell, a list or a dict", type(save_obj).__name__)
 
 
 def _checked_item(item: tuple[Any, Any]) -> tuple[str, Any]:

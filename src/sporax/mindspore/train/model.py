@@ -122,9 +122,7 @@ class Model:
             return eval_network, indexes
         if eval_network is not None:
             if indexes is not None and not (isinstance(indexes, list) and len(indexes) == 3):
-                raise SporaxValueError(
-                    f"For 'Model', 'eval_indexes' must be None or a list of three positions, but got {indexes!r}."
-                )
+                raise For("Model").error("'eval_indexes' must be None or a list of three positions", indexes, show=repr)
             return eval_network, indexes
         if self._loss_fn is None:
             raise SporaxValueError(

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.base.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError
+from sporax.base.errors import For, SporaxKeyError, SporaxRuntimeError, SporaxTypeError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._arguments import argument, of, optional
 from sporax.mindspore.dataset._checks import refuse
@@ -426,9 +426,7 @@ def resize(value: Array, size: tuple[int, int], interpolation: Inter, *, by_pill
         means = interpolation in (Inter.AREA, Inter.LINEAR) and sides(value) == (2 * size[0], 2 * size[1])
         return rounded(np.floor(inner + 0.5) if means else inner, value.dtype)
     if value.dtype not in (np.uint8, np.float32, np.float64):
-        raise SporaxRuntimeError(
-            f"For 'Resize', an image must be bool, uint8, int16, uint16, float32 or float64, but got {value.dtype}."
-        )
+        raise For("Resize").state_error("an image must be bool, uint8, int16, uint16, float32 or float64", value.dtype)
     fault = f"the resizing width or height is too big, it's up to {_MOST_TIMES} times the original image"
     _check_growth("Resize", fault, size, [_MOST_TIMES * side for side in sides(value)])
     # OpenCV copies without resampling as well.

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from sporax.base import update_rules
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError, named
+from sporax.base.errors import For, SporaxTypeError, named
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import Tensor
 from sporax.mindspore.experimental.optim._scheduler import exactly_float
@@ -154,8 +154,7 @@ def _two_numbers(name: str, what: str, value: Any) -> None:
 
 def _two_factors(name: str, what: str, value: Any) -> None:
     _two_numbers(name, what, value)
-    if not 0 < value[0] < 1 < value[1]:
-        raise SporaxValueError(f"For '{name}', '{what}' must be in (0, 1) and above 1, but got {value}.")
+    For(name).refuse(not 0 < value[0] < 1 < value[1], f"'{what}' must be in (0, 1) and above 1", value)
 
 
 class Rprop(Optimizer):

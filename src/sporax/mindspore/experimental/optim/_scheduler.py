@@ -191,9 +191,8 @@ class SequentialLR(_Rates):
                     f"For 'SequentialLR', all schedulers must be of the given optimizer, but number {index} is not."
                 )
         if len(milestones) != len(schedulers) - 1:
-            raise SporaxValueError(
-                "For 'SequentialLR', there must be one milestone fewer than schedulers, "
-                f"but got {len(milestones)} and {len(schedulers)}."
+            raise For("SequentialLR").error(
+                "there must be one milestone fewer than schedulers", len(milestones), len(schedulers)
             )
         self._schedulers = schedulers
         self.milestones = milestones

@@ -118,8 +118,7 @@ class Optimizer(DeclaredOptimizer):
         name = type(self).__name__
         # Sets have no order, by which gradients come.
         groups = listed(name, params, "an ordered iterable", set | Cell)
-        if not groups:
-            raise SporaxValueError(f"For '{name}', 'params' must not be empty.")
+        For(name).refuse(not groups, "'params' must not be empty")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self._append(group)
         self._register()
@@ -193,9 +192,7 @@ class Optimizer(DeclaredOptimizer):
         check_members(name, members)
         for member in members:
             if id(member) in registered:
-                raise SporaxValueError(
-                    f"For '{name}', every parameter must be given once, but '{member.name}' is there twice."
-                )
+                raise For(name).error(f"every parameter must be given once, but '{member.name}' is there twice")
             registered.add(id(member))
         settings = {"weight_decay": 0.0, **self.defaults, **group, "params": members}
         self.check_settings(settings)
@@ -343,9 +340,8 @@ class SGD(Optimizer):
     def check_settings(self, settings: dict[str, Any]) -> None:
         super().check_settings(settings)
         if settings["nesterov"] and (settings["momentum"] <= 0 or settings["dampening"] != 0):
-            raise SporaxValueError(
-                "For 'SGD', 'nesterov' needs 'momentum' > 0 and 'dampening' 0, "
-                f"but got {settings['momentum']} and {settings['dampening']}."
+            raise For("SGD").error(
+                "'nesterov' needs 'momentum' > 0 and 'dampening' 0", settings["momentum"], settings["dampening"]
             )
 
     def move(self, gradient: Array, parameter: Array, *slots: Array, at: Any) -> tuple[Array, ...]:

@@ -432,6 +432,5 @@ def _kind(optimizer: Optimizer, index: int) -> tuple[int, float]:
     name, setting = type(optimizer).__name__, optimizer.settings[index]
     if not isinstance(setting.decay, float):
         raise SporaxRuntimeError(f"For '{name}', servers need a 'weight_decay' that is a number, but got a schedule.")
-    if setting.centralize:
-        raise SporaxRuntimeError(f"For '{name}', 'grad_centralization' is not offered for parameters on servers.")
+    For(name).refuse_state(setting.centralize, "'grad_centralization' is not offered for parameters on servers")
     return setting.rate, setting.decay

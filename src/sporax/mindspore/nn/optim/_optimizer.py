@@ -374,9 +374,8 @@ class Optimizer(OptimizerHelpers, Layer):
         Raises:
             SporaxRuntimeError: servers do not know this optimizer.
         """
-        raise SporaxRuntimeError(
-            f"For '{type(self).__name__}', parameters must not be on parameter servers, which offer SGD, Momentum, "
-            "Adagrad, Adam, LazyAdam and FTRL."
+        raise For(type(self).__name__).state_error(
+            "parameters must not be on parameter servers, which offer SGD, Momentum, Adagrad, Adam, LazyAdam and FTRL"
         )
 
     def _prepared(self, gradient: jax.Array, value: jax.Array, decay: Any, centralize: bool) -> jax.Array:
@@ -553,10 +552,7 @@ def listed(name: str, params: Any, what: str, refused: Any) -> list[Any]:
 
 def _groups(name: str, parameters: Any) -> list[Any]:
     groups = listed(name, parameters, "an iterable", Cell)
-    if not groups:
-        raise SporaxValueError(
-            f"For 'Optimizer', the argument parameters must not be empty, but 'params' of '{name}' is."
-        )
+    For("Optimizer").refuse(not groups, f"the argument parameters must not be empty, but 'params' of '{name}' is")
     for entry in groups:
         if isinstance(entry, dict) != isinstance(groups[0], dict) or not isinstance(entry, dict | Parameter):
             raise SporaxTypeError(
@@ -570,15 +566,12 @@ def _checked_group(name: str, group: dict[str, Any]) -> dict[str, Any]:
     For(name).refuse(unknown, f"the keys of a parameter group must be in {GROUP_KEYS}", unknown, kind=SporaxKeyError)
     if "order_params" in group:
         if len(group) > 1:
-            raise SporaxValueError(
-                f"For '{name}', the group with 'order_params' must have no other key, got {list(group)}."
-            )
+            raise For(name).error(f"the group with 'order_params' must have no other key, got {list(group)}")
         return {"params": [], "order_params": list(group["order_params"])}
     if "params" not in group:
         raise SporaxKeyError(f"For '{name}', a parameter group needs the key 'params', but got {list(group)}.")
     members = list(group["params"])
-    if not members:
-        raise SporaxValueError(f"For '{name}', a parameter group must not be empty.")
+    For(name).refuse(not members, "a parameter group must not be empty")
     check_members(name, members)
     return {**group, "params": members}
 
@@ -586,8 +579,7 @@ def _checked_group(name: str, group: dict[str, Any]) -> dict[str, Any]:
 def check_members(name: str, members: Iterable[object]) -> None:
     """Raise SporaxTypeError unless all members of a group are Parameters."""
     for member in members:
-        if not isinstance(member, Parameter):
-            raise SporaxTypeError(f"For '{name}', a group must hold Parameters, but got {type(member).__name__}.")
+        For(name).refuse_type(not isinstance(member, Parameter), "a group must hold Parameters", type(member).__name__)
 
 
 def _reordered(name: str, groups: list[dict[str, Any]], ordered: list[Parameter]) -> list[Parameter]:

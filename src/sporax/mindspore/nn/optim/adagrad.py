@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore._declared import optional, setting
 from sporax.mindspore.common import Parameter, Tensor, dtypes
 from sporax.mindspore.common.initializer import initializer
@@ -173,9 +173,7 @@ class FTRL(DeclaredOptimizer):
         super()._begin(values)
         # The rate is part of the accumulated sums, so it must not change.
         if len(self.rates) > 1 or not isinstance(self.rates[0], Parameter):
-            raise SporaxValueError(
-                "For 'FTRL', the learning rate must be one number, but it varies with the step or the group."
-            )
+            raise For("FTRL").error("the learning rate must be one number, but it varies with the step or the group")
 
     def _prepare(self, *, lr_power: float) -> None:
         self.power = -lr_power
@@ -231,9 +229,7 @@ class AdaFactor(DeclaredOptimizer):
     def _begin(self, values: dict[str, Any]) -> None:
         rate, relative = values["learning_rate"], values["relative_step"]
         if (rate is None) != bool(relative):
-            raise SporaxValueError(
-                f"For 'AdaFactor', give either 'learning_rate' or 'relative_step', but got {rate!r} and {relative!r}."
-            )
+            raise For("AdaFactor").error("give either 'learning_rate' or 'relative_step'", rate, relative, show=repr)
         if values["warmup_init"] and not relative:
             raise SporaxValueError("For 'AdaFactor', 'warmup_init' needs 'relative_step', but that is False.")
         values["learning_rate"] = 0.0 if rate is None else rate

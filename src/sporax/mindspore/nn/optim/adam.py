@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base import update_rules
-from sporax.base.errors import SporaxTypeError, SporaxValueError, check_type, did_you_mean
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError, check_type, did_you_mean
 from sporax.mindspore._declared import REQUIRED, setting
 from sporax.mindspore.common import Parameter, wrap
 from sporax.mindspore.nn import _arguments as argument
@@ -89,8 +89,7 @@ class Adam(_WithMoments):
                 raise SporaxValueError(f"{words}, but '{name}' is True, too.")
         self.lazy_rows = kwargs.get("use_lazy", type(self).lazy_rows)
         offloads = kwargs.get("use_offload", False)
-        if offloads and self.lazy_rows:
-            raise SporaxValueError("For 'Adam', 'use_lazy' and 'use_offload' can not both be True.")
+        For("Adam").refuse(offloads and self.lazy_rows, "'use_lazy' and 'use_offload' can not both be True")
         # They begin at 1 and are raised before their first use.
         for name in ("beta1_power", "beta2_power"):
             self.add_number(name, 1.0, self.power_shape)

@@ -57,9 +57,7 @@ class SGD(DeclaredOptimizer):
 
     def _prepare(self, *, momentum: float) -> None:
         if self.nesterov and (momentum <= 0 or self.dampening != 0):
-            raise SporaxValueError(
-                f"For 'SGD', 'nesterov' needs 'momentum' > 0 and 'dampening' 0, but got {momentum} and {self.dampening}."
-            )
+            raise For("SGD").error("'nesterov' needs 'momentum' > 0 and 'dampening' 0", momentum, self.dampening)
         self.has_momentum = momentum > 0
         super()._prepare(momentum=momentum)
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.base import update_rules
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore.common import Parameter, ParameterTuple, Tensor, dtypes, wrap
 from sporax.mindspore.nn import _arguments as argument
 from sporax.mindspore.nn.cell import Cell
@@ -247,9 +247,7 @@ def _group_ends(count: int, split_indices: list[int] | None) -> list[int]:
     if not isinstance(split_indices, list) or any(type(index) is not int for index in split_indices):
         raise SporaxTypeError(f"For 'thor', 'split_indices' must be a list of ints, but got {split_indices!r}.")
     if sorted({*split_indices}) != split_indices or any(not 0 <= index < count for index in split_indices):
-        raise SporaxValueError(
-            f"For 'thor', 'split_indices' must be increasing numbers of layers below {count}, but got {split_indices}."
-        )
+        raise For("thor").error(f"'split_indices' must be increasing numbers of layers below {count}", split_indices)
     ends = [index + 1 for index in split_indices]
     return ends if ends and ends[-1] == count else [*ends, count]
 

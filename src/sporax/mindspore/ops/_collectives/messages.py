@@ -7,7 +7,7 @@ over tensors padded to the longest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,9 @@ from sporax.mindspore.ops._collectives.primitives import (
 )
 from sporax.runtime import ranks as between_ranks
 
+if TYPE_CHECKING:
+    from sporax.mindspore.ops._collectives.point_to_point import Message
+
 
 def sizes(name: str, what: str, value: Any) -> tuple[int, ...]:
     """Sizes given as ints, nested lists of ints, or a Tensor.
@@ -40,6 +43,20 @@ def sizes(name: str, what: str, value: Any) -> tuple[int, ...]:
     return tuple(numbers.astype(int).tolist())
 
 
+# `point_to_point` is looked up at the first message: most programs exchange none.
+def _message(rank: int, shape: Sequence[int], dtype: Any) -> Message:
+    """A tensor for, or from, this world rank."""
+    return _collectives.point_to_point.Message(rank, tuple(shape), dtype)
+
+
+def _exchanged(
+    sends: Sequence[Message], receives: Sequence[Message], arrays: Sequence[jax.Array]
+) -> tuple[jax.Array, ...]:
+    """What arrives, in the order of `receives`, when `arrays` are sent."""
+    exchange = _collectives.point_to_point.Exchange(tuple(sends), tuple(receives))
+    return _collectives.point_to_point.run(exchange, arrays)
+
+
 class AllGatherV(CommunicationPrimitive):
     """`AllGather` of 1-D tensors of different lengths."""
 
@@ -48,9 +65,8 @@ class AllGatherV(CommunicationPrimitive):
         array, lengths = check_tensor(self.name, x).array, sizes(self.name, "output_split_sizes", output_split_sizes)
         own = lengths[between_ranks.collectives.own_position(self.members, self.name)]
         if array.shape != (own,):
-            raise SporaxValueError(
-                f"For '{self.name}', the input must have the shape ({own},) that 'output_split_sizes' gives for this rank, "
-                f"but got {array.shape}."
+            raise For(self.name).error(
+                f"the input must have the shape ({own},) that 'output_split_sizes' gives for this rank", array.shape
             )
         longest = max(lengths)
         # One collective over padded tensors is faster than many messages of different lengths.
@@ -150,19 +166,11 @@ def exchange_pieces(
     starts = [sum(outgoing[:index]) for index in range(len(outgoing))]
     # Empty pieces are no messages: both sides leave them out by the same lengths.
     pieces = [array[start : start + length] for start, length in zip(starts, outgoing, strict=True) if length]
-    sends = [
-        _collectives.point_to_point.Message(rank, (length, *row), dtype)
-        for rank, length in zip(ranks, outgoing, strict=True)
-        if length
-    ]
-    receives = [
-        _collectives.point_to_point.Message(rank, (length, *row), dtype)
-        for rank, length in zip(ranks, incoming, strict=True)
-        if length
-    ]
-    arrived = _collectives.point_to_point.run(
-        _collectives.point_to_point.Exchange(tuple(sends), tuple(receives)), pieces
+    sends, receives = (
+        [_message(rank, (length, *row), dtype) for rank, length in zip(ranks, lengths, strict=True) if length]
+        for lengths in (outgoing, incoming)
     )
+    arrived = _exchanged(sends, receives, pieces)
     return jnp.concatenate(arrived) if arrived else jnp.zeros((0, *row), dtype)
 
 
@@ -191,9 +199,7 @@ def exchange_rows(
     outgoing = list(input_split_sizes or [array.shape[0] // count] * count)
     incoming = list(output_split_sizes or [output_shape[0] // count] * count)
     if sum(incoming) != output_shape[0]:
-        raise SporaxValueError(
-            f"For '{name}', 'output_split_sizes' must add up to {output_shape[0]}, the size of dim 0, but got {incoming}."
-        )
+        raise For(name).error(f"'output_split_sizes' must add up to {output_shape[0]}, the size of dim 0", incoming)
     return wrap(exchange_pieces(primitive, array, outgoing, incoming))
 
 
@@ -216,7 +222,7 @@ class Send(CommunicationPrimitive):
         """Returns the tensor, so that something can depend on it."""
         array = check_tensor(self.name, x).array
         # Kept out of the message: MindSpore's tag only distinguishes messages of one pair.
-        message = _collectives.point_to_point.Message(self.world_rank(self.dest_rank), tuple(array.shape), array.dtype)
+        message = _message(self.world_rank(self.dest_rank), array.shape, array.dtype)
         return wrap(_collectives.point_to_point.send(message, array))
 
 
@@ -238,13 +244,11 @@ class Receive(CommunicationPrimitive):
 
     def __call__(self, x: Tensor | None = None) -> Tensor:
         """The input, if there is one, says after what to receive; the derivative is sent back when it has one."""
-        message = _collectives.point_to_point.Message(
-            self.world_rank(self.src_rank), tuple(self.shape), dtypes.to_dtype(self.dtype).np_dtype
-        )
+        message = _message(self.world_rank(self.src_rank), self.shape, dtypes.to_dtype(self.dtype).np_dtype)
         # With an input the receive has a place in the order of the step, and a gradient.
         if x is not None:
             return wrap(_collectives.point_to_point.receive(message, check_tensor(self.name, x).array))
-        return wrap(_collectives.point_to_point.run(_collectives.point_to_point.Exchange((), (message,)), [])[0])
+        return wrap(_exchanged((), (message,), [])[0])
 
 
 class NeighborExchange(CommunicationPrimitive):
@@ -283,21 +287,14 @@ class NeighborExchange(CommunicationPrimitive):
             )
         dtype = dtypes.to_dtype(self.recv_type).np_dtype
         sends = [
-            _collectives.point_to_point.Message(self.world_rank(rank), shape, array.dtype)
-            for rank, shape, array in zip(self.send_rank_ids, shapes, arrays, strict=True)
+            _message(self.world_rank(rank), array.shape, array.dtype)
+            for rank, array in zip(self.send_rank_ids, arrays, strict=True)
         ]
         receives = [
-            _collectives.point_to_point.Message(self.world_rank(rank), tuple(shape), dtype)
+            _message(self.world_rank(rank), shape, dtype)
             for rank, shape in zip(self.recv_rank_ids, self.recv_shapes, strict=True)
         ]
-        return tuple(
-            map(
-                wrap,
-                _collectives.point_to_point.run(
-                    _collectives.point_to_point.Exchange(tuple(sends), tuple(receives)), arrays
-                ),
-            )
-        )
+        return tuple(map(wrap, _exchanged(sends, receives, arrays)))
 
 
 class BatchISendIRecv(CommunicationPrimitive):
@@ -345,15 +342,12 @@ class BatchISendIRecv(CommunicationPrimitive):
         ranks = [self.world_rank(rank) for rank in self.remote_ranks]
         outgoing = [rank for kind, rank in zip(self.op_types, ranks, strict=True) if kind == "isend"]
         incoming = [rank for kind, rank in zip(self.op_types, ranks, strict=True) if kind == "irecv"]
-        sends = tuple(
-            _collectives.point_to_point.Message(rank, tuple(array.shape), array.dtype)
-            for rank, array in zip(outgoing, arrays, strict=True)
-        )
-        receives = tuple(
-            _collectives.point_to_point.Message(rank, tuple(shape), dtypes.to_dtype(dtype).np_dtype)
+        sends = [_message(rank, array.shape, array.dtype) for rank, array in zip(outgoing, arrays, strict=True)]
+        receives = [
+            _message(rank, shape, dtypes.to_dtype(dtype).np_dtype)
             for rank, shape, dtype in zip(incoming, self.receive_shapes, self.receive_dtypes, strict=True)
-        )
-        arrived = iter(_collectives.point_to_point.run(_collectives.point_to_point.Exchange(sends, receives), arrays))
+        ]
+        arrived = iter(_exchanged(sends, receives, arrays))
         # Positions of sends must be filled, since results are given by operation.
         return tuple(wrap(next(arrived) if kind == "irecv" else jnp.zeros((), jnp.float32)) for kind in self.op_types)
 
@@ -397,18 +391,14 @@ class NeighborExchangeV2(CommunicationPrimitive):
         for rank, (rows, columns) in zip(self.send_rank_ids, outgoing, strict=True):
             if rank != -1:
                 pieces.append(array[:, :, rows, columns])
-                sends.append(
-                    _collectives.point_to_point.Message(self.world_rank(rank), tuple(pieces[-1].shape), array.dtype)
-                )
+                sends.append(_message(self.world_rank(rank), pieces[-1].shape, array.dtype))
         for rank, (rows, columns) in zip(self.recv_rank_ids, incoming, strict=True):
             if rank != -1:
                 shape = (*batch, rows.stop - rows.start, columns.stop - columns.start)
-                receives.append(_collectives.point_to_point.Message(self.world_rank(rank), shape, array.dtype))
+                receives.append(_message(self.world_rank(rank), shape, array.dtype))
                 positions.append((rows, columns))
         # One exchange for all directions, so that no two ranks wait for each other.
-        arrived = _collectives.point_to_point.run(
-            _collectives.point_to_point.Exchange(tuple(sends), tuple(receives)), pieces
-        )
+        arrived = _exchanged(sends, receives, pieces)
         top, bottom, left, right = self.recv_lens
         # Zeros first: directions without a sender stay 0.
         padded = jnp.pad(array, ((0, 0), (0, 0), (top, bottom), (left, right)))

@@ -55,9 +55,7 @@ def integral(operator: str, **arrays: jax.Array) -> None:
     tensor(operator, **arrays)
     for name, array in arrays.items():
         if not jnp.issubdtype(array.dtype, jnp.integer):
-            raise SporaxTypeError(
-                f"For '{operator}', the dtype of '{name}' must be an integer type, but got {from_numpy(array.dtype)}."
-            )
+            raise For(operator).type_error(f"the dtype of '{name}' must be an integer type", from_numpy(array.dtype))
 
 
 def same_dtype(operator: str, **arrays: jax.Array) -> None:

@@ -24,7 +24,7 @@ from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError
 from sporax.ir import FIXED, HasLayout, OperatorMark, Shardings, Side, next_number
 from sporax.lowering import marks as trace_marks
 from sporax.mindspore.common import _integer_gradients
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common.tensor import Tensor, is_tensor, wrap
 from sporax.runtime.state import ordered_trees
 
 if TYPE_CHECKING:  # they call marks
@@ -205,8 +205,8 @@ def between_marks(
         return _run_composed(operator, args, kwargs, constants, primitive)
     # In the order of parameters, since marks say their tensors by position.
     kwargs = {name: kwargs[name] for name in sorted(kwargs, key=operator.place_of)}
-    leaves, tree = jax.tree.flatten((args, list(kwargs.values())), is_leaf=_is_tensor)
-    tensors = [position for position, leaf in enumerate(leaves) if _is_tensor(leaf)]
+    leaves, tree = jax.tree.flatten((args, list(kwargs.values())), is_leaf=is_tensor)
+    tensors = [position for position, leaf in enumerate(leaves) if is_tensor(leaf)]
     marks = _marks_on(primitive)
     if not any(isinstance(leaves[position].array, jax.core.Tracer) for position in tensors):
         # MindSpore folds constants before it reads strategies, so that of an operator on constants alone has no effect.
@@ -232,7 +232,7 @@ def between_marks(
     kwargs = dict(zip(kwargs, values, strict=True))
     # Run between both marks: operators that compute something else under a mark look at it here.
     result = operator.run_between_marks(args, kwargs, constants, marks)
-    outputs, structure = ordered_trees.flatten(result, is_leaf=_is_tensor)
+    outputs, structure = ordered_trees.flatten(result, is_leaf=is_tensor)
     results = [output.array for output in outputs]
     # The same mark with another side, so that a plan finds the pair by its number.
     arrays = trace_marks.apply_mark(results, replace(entrance, side=Side.OUT))
@@ -268,10 +268,6 @@ def _readable(entry: Any) -> Any:
     return entry.__layout__() if isinstance(entry, HasLayout) else entry
 
 
-def _is_tensor(leaf: object) -> bool:
-    return isinstance(leaf, Tensor)
-
-
 def _run_composed(
     operator: Operator[Any],
     args: tuple[Any, ...],
@@ -293,14 +289,14 @@ def _of_tensors(operator: Operator[Any], strategy: Shardings, args: Sequence[Any
     leaves = [
         (place, leaf)
         for place, arg in (*enumerate(args), *kwargs.items())
-        for leaf in jax.tree.leaves(arg, is_leaf=_is_tensor)
+        for leaf in jax.tree.leaves(arg, is_leaf=is_tensor)
         if isinstance(leaf, Tensor | int | float)
     ]
     # Numbers that are constants of the program may have empty entries as well.
-    operands = [_is_tensor(leaf) for place, leaf in leaves if _is_tensor(leaf) or place in operator.operands]
-    for takes in (operands, [_is_tensor(leaf) for _, leaf in leaves]):
+    operands = [is_tensor(leaf) for place, leaf in leaves if is_tensor(leaf) or place in operator.operands]
+    for takes in (operands, [is_tensor(leaf) for _, leaf in leaves]):
         if len(takes) == len(strategy):
-            return tuple(entry for entry, is_tensor in zip(strategy, takes, strict=True) if is_tensor or entry)
+            return tuple(entry for entry, has_entry in zip(strategy, takes, strict=True) if has_entry or entry)
     # A strategy of another length may speak of tensors only; the planner's message is the better one.
     return strategy
 
@@ -309,7 +305,7 @@ def _entries(entry: Any, arg: Any) -> tuple[Any, ...]:
     """The entry of an argument; those of its tensors where it is a list that has one for each."""
     if not isinstance(entry, tuple) or not isinstance(arg, tuple | list) or len(entry) != len(arg):
         return (entry,)
-    listed = bool(arg) and all(map(_is_tensor, arg)) and not any(isinstance(number, int) for number in entry)
+    listed = bool(arg) and all(map(is_tensor, arg)) and not any(isinstance(number, int) for number in entry)
     return entry if listed else (entry,)
 
 
@@ -338,4 +334,4 @@ def _hashable(value: Any) -> bool:
     except TypeError:
         return False
     # A tuple of Tensors may be hashable, but its values are not known to a plan.
-    return not (isinstance(value, tuple) and any(_is_tensor(item) for item in value))
+    return not (isinstance(value, tuple) and any(is_tensor(item) for item in value))

@@ -150,9 +150,7 @@ def gather_d(x: check.One, dim: int, index: check.Int) -> Array:
     )
     for position in range(x.ndim):
         if position != where and index.shape[position] > x.shape[position]:
-            raise SporaxValueError(
-                f"For 'GatherD', 'index' must not be larger than 'x' in dim {position}, but got {index.shape} and {x.shape}."
-            )
+            raise For("GatherD").error(f"'index' must not be larger than 'x' in dim {position}", index.shape, x.shape)
     # `take_along_axis` broadcasts; MindSpore takes the head of each other dim.
     own = x[tuple(slice(None) if axis == where else slice(size) for axis, size in enumerate(index.shape))]
     return jnp.take_along_axis(own, index, where, mode="fill", fill_value=0)
@@ -347,9 +345,8 @@ def _slice_limits(call: Call, shapes: Shapes, slices: NumSlices, num_devices: in
 
 
 def _refuse_part(call: Call, dim: int, parts: int, taken: str, size: int) -> None:
-    raise SporaxRuntimeError(
-        f"For '{call.where}', dimension {dim} has {parts} slices, so all of its {size} elements must be taken with a stride of "
-        f"1, but got {taken}."
+    raise For(call.where).state_error(
+        f"dimension {dim} has {parts} slices, so all of its {size} elements must be taken with a stride of 1", taken
     )
 
 

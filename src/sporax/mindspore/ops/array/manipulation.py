@@ -378,8 +378,7 @@ def _split_v(input_x: Array, size_splits: tuple[int, ...], split_dim: int, num_s
     if sizes.count(-1) == 1:
         sizes[sizes.index(-1)] = total - sum(sizes) - 1
     if len(sizes) != num_split or min(sizes, default=-1) < 0 or sum(sizes) != total:
-        raise SporaxValueError(
-            f"For '{name}', 'size_splits' must be {num_split} sizes that add up to {total}, the size of dim {dim}, but got "
-            f"{tuple(size_splits)}."
+        raise For(name).error(
+            f"'size_splits' must be {num_split} sizes that add up to {total}, the size of dim {dim}", tuple(size_splits)
         )
     return tuple(jnp.split(input_x, np.cumsum(sizes)[:-1], dim))

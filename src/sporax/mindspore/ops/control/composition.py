@@ -264,9 +264,7 @@ def jet(fn: Callable[..., Any], primals: Any, series: Any) -> tuple[Any, Any]:
     )
     for point, curve in zip(points, curves, strict=True):
         if curve.shape[1:] != point.shape or not curve.shape[0]:
-            raise SporaxValueError(
-                f"For 'jet', 'series' must have shape (orders, *primals.shape), but got {curve.shape} and {point.shape}."
-            )
+            raise For("jet").error("'series' must have shape (orders, *primals.shape)", curve.shape, point.shape)
     orders = curves[0].shape[0]
     values = _along(fn, points, curves, orders)
     if isinstance(values[0], tuple):

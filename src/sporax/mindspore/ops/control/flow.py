@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError
 from sporax.mindspore.common import _integer_gradients
-from sporax.mindspore.common.tensor import Tensor, to_array, wrap
+from sporax.mindspore.common.tensor import Tensor, is_tensor, to_array, wrap
 from sporax.mindspore.ops._core import PRIMITIVES, Array, Operand, check, export, operator, promote
 from sporax.runtime.state import frames, trace_constants
 
@@ -261,16 +261,12 @@ def _row(rows: Any, index: int) -> Any:
 def _scanned_now(loop_func: Callable[[Any, Any], Any], carry: Any, rows: Any, rounds: int) -> Any:
     outputs = []
     for index in range(rounds):
-        row = jax.tree.map(lambda tensor: tensor[index], rows, is_leaf=_is_tensor)  # noqa: B023 - used at once
+        row = jax.tree.map(lambda tensor: tensor[index], rows, is_leaf=is_tensor)  # noqa: B023 - used at once
         carry, out = _step(loop_func, carry, row)
         outputs.append(out)
     if not outputs:
         return carry, None
-    return carry, jax.tree.map(lambda *leaves: wrap(jnp.stack([e.array for e in leaves])), *outputs, is_leaf=_is_tensor)
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor)
+    return carry, jax.tree.map(lambda *leaves: wrap(jnp.stack([e.array for e in leaves])), *outputs, is_leaf=is_tensor)
 
 
 def _check_functions(name: str, **functions: object) -> None:
@@ -318,9 +314,7 @@ def _new_value(variable: Array, value: Operand, how: str) -> Array:
     name = {"set": "Assign", "add": "AssignAdd", "sub": "AssignSub"}[how]
     update = promote.written(name, "variable", variable, value)
     if update.shape not in ((), variable.shape):
-        raise SporaxValueError(
-            f"For '{name}', 'variable' and 'value' must have one shape, but got {variable.shape} and {update.shape}."
-        )
+        raise For(name).error("'variable' and 'value' must have one shape", variable.shape, update.shape)
     if how == "set":
         # A copy: the Parameter must not share a buffer with the value, since steps donate it.
         return jnp.array(jnp.broadcast_to(update, variable.shape), copy=True)

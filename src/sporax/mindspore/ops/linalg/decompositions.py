@@ -78,9 +78,7 @@ def lstsq(input: Array, A: Array) -> Array:  # noqa: N803 - MindSpore's name
     _matrices("lstsq", input=input)
     targets = A[:, None] if A.ndim == 1 else A
     if input.ndim != 2 or input.shape[0] != targets.shape[0]:
-        raise SporaxValueError(
-            f"For 'lstsq', 'input' and 'A' must have as many rows as each other, but got {input.shape} and {A.shape}."
-        )
+        raise For("lstsq").error("'input' and 'A' must have as many rows as each other", input.shape, A.shape)
     # By the pseudo-inverse, which also serves matrices without full rank and has a gradient.
     return (jnp.linalg.pinv(_wide(input)) @ _wide(targets)).astype(targets.dtype)
 

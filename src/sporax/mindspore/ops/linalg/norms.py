@@ -168,9 +168,7 @@ def cdist(x1: Array, x2: Array, p: float = 2.0) -> Array:
     check.floating("Cdist", x1=x1, x2=x2)
     check.same_dtype("Cdist", x1=x1, x2=x2)
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
-        raise SporaxValueError(
-            f"For 'Cdist', 'x1' and 'x2' must be rows of one length in at least 2 dims, but got {x1.shape} and {x2.shape}."
-        )
+        raise For("Cdist").error("'x1' and 'x2' must be rows of one length in at least 2 dims", x1.shape, x2.shape)
     _check_order("Cdist", p)
     # All differences at once: (n, m, d) elements, whose gradient is exact near zero distance.
     return length(x1[..., :, None, :] - x2[..., None, :, :], p, -1)

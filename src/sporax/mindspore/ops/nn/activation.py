@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError
 from sporax.mindspore.common import DType, seed as seeds, wrap
 from sporax.mindspore.ops._core import Along, channels, check, extremes, promote
 from sporax.mindspore.ops._core.elementwise_table import Convert, pointwise
@@ -318,9 +318,8 @@ def prelu(input: check.Float, weight: check.Float1) -> Array:
     """
     channels = input.shape[1] if input.ndim > 1 else 1
     if weight.shape[0] not in (1, channels):
-        raise SporaxValueError(
-            f"For 'PReLU', 'weight' must have 1 or {channels} elements, the channels of 'input' of shape {input.shape}, "
-            f"but got {weight.shape}."
+        raise For("PReLU").error(
+            f"'weight' must have 1 or {channels} elements, the channels of 'input' of shape {input.shape}", weight.shape
         )
     spread = weight.reshape([-1 if dim == 1 else 1 for dim in range(input.ndim)]) if input.ndim > 1 else weight
     return jnp.where(input > 0, input, spread * input)

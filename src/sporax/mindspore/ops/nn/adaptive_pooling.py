@@ -255,9 +255,7 @@ def _register(dims: int, kernel: Any) -> None:
         if input.ndim not in (dims + 1, dims + 2):
             raise For(name).error(f"'input' must have {dims + 1} or {dims + 2} dimensions, but got shape {input.shape}")
         if (output_size is None) == (output_ratio is None):
-            raise SporaxValueError(
-                f"For '{name}', give either 'output_size' or 'output_ratio', but got {output_size} and {output_ratio}."
-            )
+            raise For(name).error("give either 'output_size' or 'output_ratio'", output_size, output_ratio)
         if output_size is None:
             ratios = output_ratio if isinstance(output_ratio, tuple) else (output_ratio,) * dims
             # Rounded down, as in MindSpore.

@@ -161,9 +161,7 @@ def num_key_heads(name: str, query: Array, key: Array, layout: str, heads: int) 
         return key.shape[1 if layout in ("BNSD", "TND") else 2]
     size = query.shape[-1] // heads
     if not size or key.shape[-1] % size:
-        raise SporaxValueError(
-            f"For '{name}', the hidden size of 'key' must be a multiple of a head's size {size}, but got {key.shape[-1]}."
-        )
+        raise For(name).error(f"the hidden size of 'key' must be a multiple of a head's size {size}", key.shape[-1])
     return key.shape[-1] // size
 
 
@@ -282,9 +280,7 @@ def check_qkv(name: str, query: Array, key: Array, value: Array, heads: int) -> 
     check.floating(name, query=query, key=key, value=value)
     check.same_dtype(name, query=query, key=key, value=value)
     if key.shape[:-1] != value.shape[:-1]:
-        raise SporaxValueError(
-            f"For '{name}', 'key' and 'value' must have the same batch, length and heads, but got {key.shape} and {value.shape}."
-        )
+        raise For(name).error("'key' and 'value' must have the same batch, length and heads", key.shape, value.shape)
     if query.shape[2] != heads or heads % key.shape[2] or query.shape[::3] != key.shape[::3]:
         raise SporaxValueError(
             f"For '{name}', 'query' and 'key' must have the same batch and head size, and {heads} heads, a multiple of "

@@ -93,9 +93,8 @@ def _ffn(
     check.rank(name, 2 if tokens is None else 3, weight1=weight1, weight2=weight2)
     hidden, columns = weight1.shape[-2:]
     if x.shape[-1] != hidden or weight2.shape != (*weight1.shape[:-2], columns, hidden):
-        raise SporaxValueError(
-            f"For '{name}', 'weight1' must have {x.shape[-1]} rows and 'weight2' its transposed shape, but got {weight1.shape} "
-            f"and {weight2.shape}."
+        raise For(name).error(
+            f"'weight1' must have {x.shape[-1]} rows and 'weight2' its transposed shape", weight1.shape, weight2.shape
         )
     rows = x.reshape(-1, hidden)
     if tokens is not None and tokens.shape != weight1.shape[:1]:

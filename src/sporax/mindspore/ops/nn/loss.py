@@ -61,9 +61,7 @@ def cross_entropy(
 
 def _check_weight(name: str, weight: Array | None, num_classes: int) -> None:
     if weight is not None and weight.shape != (num_classes,):
-        raise SporaxValueError(
-            f"For '{name}', 'weight' must have one element for each of the {num_classes} classes, but got {weight.shape}."
-        )
+        raise For(name).error(f"'weight' must have one element for each of the {num_classes} classes", weight.shape)
 
 
 def _hard_cross_entropy(

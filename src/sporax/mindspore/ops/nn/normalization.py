@@ -62,9 +62,7 @@ def _layer_norm(
     first = check.axis("LayerNorm", begin_norm_axis, input_x.ndim, "begin_norm_axis")
     affine = input_x.shape[check.axis("LayerNorm", begin_params_axis, input_x.ndim, "begin_params_axis") :]
     if gamma.shape != affine or beta.shape != affine:
-        raise SporaxValueError(
-            f"For 'LayerNorm', 'gamma' and 'beta' must have shape {affine}, but got {gamma.shape} and {beta.shape}."
-        )
+        raise For("LayerNorm").error(f"'gamma' and 'beta' must have shape {affine}", gamma.shape, beta.shape)
     axes = tuple(range(first, input_x.ndim))
     # Half precision loses the variance of large means.
     values = input_x.astype(jnp.promote_types(input_x.dtype, jnp.float32))
@@ -96,9 +94,7 @@ def rms_norm(x: check.Float, gamma: Array, epsilon: float = 1e-6) -> tuple[Array
         SporaxValueError: `x` does not end with the shape of `gamma`.
     """
     if x.shape[x.ndim - gamma.ndim :] != gamma.shape:
-        raise SporaxValueError(
-            f"For 'RmsNorm', the shape of 'x' must end with that of 'gamma', but got {x.shape} and {gamma.shape}."
-        )
+        raise For("RmsNorm").error("the shape of 'x' must end with that of 'gamma'", x.shape, gamma.shape)
     axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
     values = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     scale = jax.lax.rsqrt(jnp.mean(jnp.square(values), axes, keepdims=True) + epsilon)
@@ -304,9 +300,8 @@ def layer_norm(
     """
     first = input.ndim - len(normalized_shape)
     if not normalized_shape or first < 0 or input.shape[first:] != normalized_shape:
-        raise SporaxValueError(
-            f"For 'layer_norm', the shape of 'input' must end with 'normalized_shape' (at least one size), "
-            f"but got {input.shape} and {normalized_shape}."
+        raise For("layer_norm").error(
+            "the shape of 'input' must end with 'normalized_shape' (at least one size)", input.shape, normalized_shape
         )
     for label, array in (("weight", weight), ("bias", bias)):
         if array is not None and array.shape != normalized_shape:

@@ -20,7 +20,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from sporax.base import update_rules
-from sporax.base.errors import For, SporaxValueError, named
+from sporax.base.errors import For, named
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, Operand, check, operator
 
@@ -233,8 +233,7 @@ def _sgd(
     dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False,
 ) -> _Values:  # fmt: skip
     """Gradient descent with momentum; where `stat` is above 0 (at the first step) the velocity is the gradient."""
-    if nesterov and dampening:
-        raise SporaxValueError(f"For 'SGD', 'nesterov' needs 'dampening' 0, but got {dampening}.")
+    For("SGD").refuse(nesterov and dampening, "'nesterov' needs 'dampening' 0", dampening)
     gradient = gradient + weight_decay * parameters
     settings: _Settings = {"rate": learning_rate, "momentum": momentum, "dampening": dampening, "nesterov": nesterov}
     return update_rules.sgd(jnp, gradient, parameters, accum, stat, **settings)

@@ -114,8 +114,7 @@ class CheckpointConfig:
 
 
 def _refuse(name: str, value: Any) -> None:
-    if value:
-        raise SporaxNotImplementedError(f"For 'CheckpointConfig', '{name}' is not offered, but it is set.")
+    For("CheckpointConfig").refuse(value, f"'{name}' is not offered, but it is set", kind=SporaxNotImplementedError)
 
 
 def _check_append_info(info: Any) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import jax
 
-from sporax.base.errors import For, SporaxValueError, named
+from sporax.base.errors import For, named
 from sporax.base.lazy_members import dataclass
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.train._ranks import rank
@@ -247,9 +247,7 @@ class TimeMonitor(Callback):
         num_steps = facts.get("batch_num") or self.data_size
         # Without a data set the run does not know its steps.
         if not isinstance(num_steps, int) or num_steps <= 0:
-            raise SporaxValueError(
-                f"For 'TimeMonitor', 'data_size' must be given where the run does not know its steps, but got {num_steps}."
-            )
+            raise For("TimeMonitor").error("'data_size' must be given where the run does not know its steps", num_steps)
         text = (
             f"{facts.mode.title()} epoch time: {seconds * 1e3:5.3f} ms, "
             f"per step time: {seconds * 1e3 / num_steps:5.3f} ms"

@@ -364,9 +364,8 @@ def _assembled(name: str, slices: Sequence[np.ndarray[Any, Any]], layout: SliceL
         return slices[0]
     # A slice that is missing would leave memory that was never written.
     if len(slices) != layout.num_devices:
-        raise SporaxValueError(
-            f"For '{_WHERE}', 'sliced_parameters' must have one slice of '{name}' for each of {layout.num_devices} ranks, but "
-            f"got {len(slices)}."
+        raise For(_WHERE).error(
+            f"'sliced_parameters' must have one slice of '{name}' for each of {layout.num_devices} ranks", len(slices)
         )
     try:
         shape = layout.full_shape(slices[0].shape)

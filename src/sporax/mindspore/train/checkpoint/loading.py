@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from sporax.base import MalformedError, decode
-from sporax.base.errors import For, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore import context
 from sporax.mindspore.common import Parameter, wrap
 from sporax.mindspore.nn.cell import Cell
@@ -199,9 +199,7 @@ def _regions(strategy: dict[str, Any] | str | None, rank: int) -> Callable[[Stor
         target = Strategy(layouts, 1, num_devices)
         layout_for, device = target.layout, target.place(rank)[1]
     else:
-        raise SporaxTypeError(
-            f"For '{_DISTRIBUTED}', 'predict_strategy' must be a dict, a file or None, but got {type(strategy).__name__}."
-        )
+        raise For(_DISTRIBUTED).type_error("'predict_strategy' must be a dict, a file or None", type(strategy).__name__)
 
     def region_of(spec: StoredTensor) -> Region:
         layout: SliceLayout | None = layout_for(spec.name, rank)

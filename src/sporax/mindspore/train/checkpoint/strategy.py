@@ -22,6 +22,7 @@ from typing import Any
 
 from sporax.base import MalformedError, atomic_write, convert
 from sporax.base.errors import For, SporaxNotADirectoryError, SporaxValueError, named
+from sporax.ir import ravel, unravel
 from sporax.mindspore.context._strategy_files import protobuf as strategy_protobuf
 from sporax.mindspore.context._strategy_files.documents import StrategyDocument
 from sporax.mindspore.context._strategy_files.files import LAYOUTS, STRATEGIES, StrategyFile, read_strategy_file
@@ -86,14 +87,12 @@ class SliceLayout:
         Raises:
             SporaxValueError: the shape does not fit the layout.
         """
-        own = self._coordinates(device)
+        own = unravel(device, self.device_matrix)
         blocks: list[slice] = []
         for dim, (axes, size) in enumerate(zip(self._axes(len(shape)), shape, strict=True)):
             # Row-major over the axes: the outermost counts most.
-            index, count = 0, 1
-            for axis in axes:
-                index = index * self._size(axis) + own[self._position(axis)]
-                count *= self._size(axis)
+            sizes = [self._size(axis) for axis in axes]
+            index, count = ravel([own[self._position(axis)] for axis in axes], sizes), math.prod(sizes)
             # Uneven slices come from `manual_split`, which optimizer parallelism does not divide again.
             if dim == 0 and self.split_rows:
                 blocks.append(self._uneven(index, count, size))
@@ -129,22 +128,14 @@ class SliceLayout:
     def _size(self, axis: int) -> int:
         return self.device_matrix[self._position(axis)]
 
-    def _coordinates(self, device: int) -> Shape:
-        coordinates = []
-        # The last axis changes fastest.
-        for size in reversed(self.device_matrix):
-            device, coordinate = divmod(device, size)
-            coordinates.append(coordinate)
-        return tuple(reversed(coordinates))
-
-    def _used(self) -> set[int]:
-        return {self._position(axis) for axes in self.tensor_map for axis in axes}
+    def _unused(self) -> list[int]:
+        """Positions of the axes that shard nothing: devices with equal coordinates on all others hold the same slice."""
+        used = {self._position(axis) for axes in self.tensor_map for axis in axes}
+        return [position for position in range(len(self.device_matrix)) if position not in used]
 
     def _group_size(self) -> int:
         """How many devices share one slice."""
-        used = self._used()
-        # Devices with equal coordinates on all used axes hold the same slice.
-        holders = math.prod(size for position, size in enumerate(self.device_matrix) if position not in used)
+        holders = math.prod(self.device_matrix[position] for position in self._unused())
         # A single holder has no other device to share with.
         if self.opt_shard_size in (0, 1) or holders == 1:
             return 1
@@ -157,10 +148,8 @@ class SliceLayout:
 
     def _group_position(self, device: int) -> int:
         """Number of the device among those that share its slice."""
-        used, own, index = self._used(), self._coordinates(device), 0
-        for position, size in enumerate(self.device_matrix):
-            if position not in used:
-                index = index * size + own[position]
+        unused, own = self._unused(), unravel(device, self.device_matrix)
+        index = ravel([own[position] for position in unused], [self.device_matrix[position] for position in unused])
         # Groups are of consecutive holders, so the remainder is the place in the group.
         return index % self._group_size()
 

@@ -77,9 +77,7 @@ class Metric(metaclass=ABCMeta):
             return data.asnumpy()
         if isinstance(data, list | np.ndarray):
             return np.asarray(data)
-        raise SporaxTypeError(
-            f"For '{type(self).__name__}', inputs must be Tensors, lists or numpy arrays, but got {type(data).__name__}."
-        )
+        raise For(type(self).__name__).type_error("inputs must be Tensors, lists or numpy arrays", type(data).__name__)
 
     def _inputs(self, inputs: tuple[Any, ...], *names: str) -> list[Array]:
         """The inputs of `update` as numpy arrays.

@@ -70,9 +70,8 @@ class NormalPosterior(Cell):
     ) -> None:
         super().__init__()
         if not isinstance(name, str) or not isinstance(shape, tuple | list):
-            raise SporaxTypeError(
-                f"For 'NormalPosterior', 'name' must be a string and 'shape' a tuple or list, but got "
-                f"{type(name).__name__} and {type(shape).__name__}."
+            raise For("NormalPosterior").type_error(
+                "'name' must be a string and 'shape' a tuple or list", type(name).__name__, type(shape).__name__
             )
         numbers = {"loc_mean": loc_mean, "untransformed_scale_mean": untransformed_scale_mean}
         deviations = {"loc_std": loc_std, "untransformed_scale_std": untransformed_scale_std}

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from sporax.base.errors import SporaxTypeError, SporaxValueError
+from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.mindspore import ops
 from sporax.mindspore.common import Parameter, Tensor
 from sporax.mindspore.nn.probability.bijector import parameter
@@ -119,9 +119,7 @@ class Uniform(Distribution):
         if all(isinstance(bound, Tensor) and not isinstance(bound, Parameter) for bound in bounds):
             lower, upper = (np.asarray(bound) for bound in bounds)
             if not (lower < upper).all():
-                raise SporaxValueError(
-                    f"For '{self.name}', 'low' must be less than 'high', but got {param['low']} and {param['high']}."
-                )
+                raise For(self.name).error("'low' must be less than 'high'", param["low"], param["high"])
 
     low = parameter("_low", "The lower bound.")
     high = parameter("_high", "The upper bound.")
