@@ -20,18 +20,7 @@ from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
 from sporax.base.lazy_members import dataclass
 from sporax.ir import PipelineSchedule
 from sporax.ir.config import COMMUNI_PARALLEL_MODES, DEVICES, MAX_RANKS, ParallelConfig, ParallelMode
-from sporax.mindspore.context._nested import (
-    as_dict,
-    as_lists,
-    check_dataset_strategy,
-    check_positions,
-    check_sizes,
-    set_comm_fusion,
-    set_optimizer_config,
-    set_pipeline_config,
-    set_shard_size,
-    set_strategy_files,
-)
+from sporax.mindspore.context import _nested as nested
 from sporax.mindspore.context._settings import (
     Check,
     ParallelSettings,
@@ -247,7 +236,7 @@ def _set_full_batch(context: _Context, value: Any) -> _Context:
 
 
 def _set_dataset_strategy(context: _Context, value: Any) -> _Context:
-    strategy, layouts = check_dataset_strategy(_SET, value)
+    strategy, layouts = nested.check_dataset_strategy(_SET, value)
     config = dataclasses.replace(context.config, dataset_strategy=strategy)
     noted = context.specified.union(["full_batch"] if isinstance(strategy, str) else [])
     return dataclasses.replace(context, config=config, layouts=layouts, specified=noted)
@@ -326,8 +315,8 @@ _CHECKS: dict[str, Check] = {
     "pipeline_stages": number(1),
     "pipeline_segments": number(1),
     "pipeline_schedule": kind(PipelineSchedule, type(None)),
-    "all_reduce_fusion_config": check_positions,
-    "all_reduce_fusion_sizes": check_sizes,
+    "all_reduce_fusion_config": nested.check_positions,
+    "all_reduce_fusion_sizes": nested.check_sizes,
 }
 """Settings that are fields of the config as they are."""
 _ON_CONFIG: dict[str, Setter] = {
@@ -335,13 +324,13 @@ _ON_CONFIG: dict[str, Setter] = {
     "parallel_mode": _set_mode,
     "auto_parallel_search_mode": stored(_SET, "auto_parallel_search_mode", search_name, "search_mode"),
     "sharding_propagation": _set_sharding_propagation,
-    "optimizer_weight_shard_size": set_shard_size,
-    "parallel_optimizer_config": set_optimizer_config,
-    "pipeline_config": set_pipeline_config,
-    "comm_fusion": set_comm_fusion,
+    "optimizer_weight_shard_size": nested.set_shard_size,
+    "parallel_optimizer_config": nested.set_optimizer_config,
+    "pipeline_config": nested.set_pipeline_config,
+    "comm_fusion": nested.set_comm_fusion,
     "communi_parallel_mode": _set_communi_mode,
     "auto_parallel_new_interface": _set_new_interface,
-    "strategy_ckpt_config": set_strategy_files,
+    "strategy_ckpt_config": nested.set_strategy_files,
     "grad_accumulation_step": _set_accumulation,
 }
 _SETTERS: dict[str, Setter] = {
@@ -373,8 +362,8 @@ def _is_specified(key: str, context: _Context) -> bool:
 _READERS: dict[str, Reader] = {
     **{key: _reader(field) for key, field in _FIELDS.items()},
     **{f"{key}_is_set": functools.partial(_is_specified, key) for key in (*_NOTED, "full_batch")},
-    "dataset_strategy": lambda context: context.layouts or as_lists(context.config.dataset_strategy),
-    "comm_fusion": lambda context: as_dict(context.config.comm_fusion),
+    "dataset_strategy": lambda context: context.layouts or nested.as_lists(context.config.dataset_strategy),
+    "comm_fusion": lambda context: nested.as_dict(context.config.comm_fusion),
     "all_reduce_fusion_config": lambda context: list(context.config.all_reduce_fusion_config),
     "all_reduce_fusion_sizes": lambda context: list(context.config.all_reduce_fusion_sizes),
     "strategy_ckpt_config": lambda context: {

@@ -21,15 +21,7 @@ from sporax.mindspore.context import (
 from sporax.mindspore.nn.cell import Cell
 from sporax.mindspore.nn.wrap import WithEvalCell, WithLossCell
 from sporax.mindspore.parallel.auto_parallel import AutoParallel
-from sporax.mindspore.train._feed import (
-    check_dataset,
-    check_epochs,
-    check_options,
-    check_parallel,
-    check_parts,
-    check_sharding_mode,
-    first_batch,
-)
+from sporax.mindspore.train import _feed as feed
 from sporax.mindspore.train._loop import GroupedSteps, TrainLoop, check_inputs, check_two_columns, evaluate
 from sporax.mindspore.train.callback._callback import (
     Callback,
@@ -85,8 +77,8 @@ class Model:
         boost_level: str = "O0",
         **options: Any,
     ) -> None:
-        check_parts(network, loss_fn, optimizer)
-        check_options(options, boost_level)
+        feed.check_parts(network, loss_fn, optimizer)
+        feed.check_options(options, boost_level)
         self._network: Cell = network
         self._check_parallel("Model")
         self._loss_fn = loss_fn
@@ -222,7 +214,7 @@ class Model:
         if isinstance(valid_frequency, int):
             For("Model.fit").integer("valid_frequency", valid_frequency, 1)
         if valid_dataset is not None:
-            check_dataset("Model.fit", valid_dataset)
+            feed.check_dataset("Model.fit", valid_dataset)
             self._check_metrics("Model.fit")
         # Before training: in `fit` the older events could mean training or evaluation.
         check_events(as_callbacks(callbacks))
@@ -242,9 +234,9 @@ class Model:
         resume: bool = False,
     ) -> None:
         For(where).boolean("dataset_sink_mode", sink_mode)
-        check_epochs(where, epoch, initial_epoch, sink_size)
+        feed.check_epochs(where, epoch, initial_epoch, sink_size)
         self._check_parallel(where)
-        num_batches = check_dataset(where, dataset)
+        num_batches = feed.check_dataset(where, dataset)
         For(where).refuse(num_batches == 0, "the dataset must not be empty, but it has no batch")
         # In sink mode the host does not see each step, so it cannot follow the scale.
         requested = [*([] if sink_mode else self._scale_follower()), *as_callbacks(callbacks)]
@@ -289,7 +281,7 @@ class Model:
     def _check_parallel(self, where: str) -> None:
         """Check the context's settings; a network with settings of its own has checked them."""
         if not isinstance(self._network, AutoParallel):
-            check_parallel(where)
+            feed.check_parallel(where)
 
     def _parallel_settings(self) -> contextlib.AbstractContextManager[Any]:
         """A network with parallel settings of its own brings them for the whole step, optimizer and all."""
@@ -319,7 +311,7 @@ class Model:
             eval_network=self._eval_network,
             valid_dataset=dataset,
             cur_step_num=0,
-            batch_num=check_dataset("Model.fit", dataset),
+            batch_num=feed.check_dataset("Model.fit", dataset),
         )
         metrics = self._evaluate(dataset, CallbackManager(listeners), losses)
         # `metrics` stays, for callbacks at the end of the epoch.
@@ -344,7 +336,7 @@ class Model:
         For("Model.eval").boolean("dataset_sink_mode", dataset_sink_mode)
         self._check_parallel("Model.eval")
         self._check_metrics("Model.eval")
-        num_batches = check_dataset("Model.eval", valid_dataset)
+        num_batches = feed.check_dataset("Model.eval", valid_dataset)
         requested = as_callbacks(callbacks)
         # The facts of training are put aside.
         outer, self._facts = (
@@ -453,7 +445,7 @@ class Model:
             SporaxRuntimeError: not in GRAPH_MODE, or `valid_dataset` without metrics.
         """
         For("Model.build").boolean("sink_mode", sink_mode)
-        check_epochs("Model.build", epoch, 0, sink_size)
+        feed.check_epochs("Model.build", epoch, 0, sink_size)
         self._check_parallel("Model.build")
         if train_dataset is None and valid_dataset is None:
             raise SporaxValueError("For 'Model.build', 'train_dataset' and 'valid_dataset' must not both be None.")
@@ -469,7 +461,7 @@ class Model:
                 # Programs differ by the mode: Dropout and the statistics of BatchNorm.
                 network.set_train(training)
                 with self._parallel_settings():
-                    network.compile(*first_batch("Model.build", dataset, training))
+                    network.compile(*feed.first_batch("Model.build", dataset, training))
 
     def infer_train_layout(self, train_dataset: Any, dataset_sink_mode: bool = True, sink_size: int = -1) -> Any:
         """How the Parameters of the training step are sharded over devices. The step is planned, not run.
@@ -488,11 +480,11 @@ class Model:
         """
         where = "Model.infer_train_layout"
         with self._parallel_settings():
-            check_sharding_mode(where)
+            feed.check_sharding_mode(where)
             if not For(where).boolean("dataset_sink_mode", dataset_sink_mode):
                 raise SporaxValueError(f"For '{where}', 'dataset_sink_mode' must be True, but got False.")
-            check_epochs(where, 1, 0, sink_size)
-            batch = first_batch(where, train_dataset)
+            feed.check_epochs(where, 1, 0, sink_size)
+            batch = feed.first_batch(where, train_dataset)
             # The layout is that of the training step, with its optimizer's state.
             self._train_network.set_train(True)
             # Planning does not compile: shapes are enough.
@@ -514,7 +506,7 @@ class Model:
         """
         For("Model.infer_predict_layout").boolean("skip_backend_compile", skip_backend_compile)
         with self._parallel_settings():
-            check_sharding_mode("Model.infer_predict_layout")
+            feed.check_sharding_mode("Model.infer_predict_layout")
             self._network.set_train(False)
             self._network.program.plan(*predict_data)
             return self._network.parameter_layout_dict

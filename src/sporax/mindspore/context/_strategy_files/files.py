@@ -29,14 +29,7 @@ from sporax.base import MalformedError, atomic_write, convert, decode
 from sporax.base.errors import SporaxValueError
 from sporax.ir import OperatorGraph, OperatorMark, Shardings, variables
 from sporax.ir.config import ParallelConfig, PlanSettings
-from sporax.mindspore.context._strategy_files import protobuf
-from sporax.mindspore.context._strategy_files.documents import (
-    chosen,
-    entrances,
-    planned_strategy,
-    strategy_from_json,
-    strategy_to_json,
-)
+from sporax.mindspore.context._strategy_files import documents, protobuf
 from sporax.mindspore.context._strategy_files.layouts import (
     ParameterLayout,
     PlacedStep,
@@ -79,10 +72,10 @@ def save(step: SavedStep, keeps: Callable[[OperatorMark], bool]) -> None:
     if not operators and not weights:
         return
     by_place, by_weight = {}, {}
-    for entrance in entrances(step.graph, step.plan):
-        strategy = planned_strategy(entrance, step.plan.mesh, keeps)
+    for entrance in documents.entrances(step.graph, step.plan):
+        strategy = documents.planned_strategy(entrance, step.plan.mesh, keeps)
         if strategy is not None:
-            by_place[entrance.name] = strategy_to_json(strategy)
+            by_place[entrance.name] = documents.strategy_to_json(strategy)
             by_weight[entrance.weight_name] = by_place[entrance.name]
     # Operators that read no Parameter have no name by weight.
     by_weight.pop("", None)
@@ -109,10 +102,10 @@ def by_operator(step: SavedStep) -> dict[str, list[list[int]]]:
     refuse_stages("_get_shard_strategy", "strategies", step)
     counts: Counter[str] = Counter()
     found = {}
-    for entrance in entrances(step.graph, step.plan):
-        strategy = planned_strategy(entrance, step.plan.mesh, lambda mark: True) or ()
+    for entrance in documents.entrances(step.graph, step.plan):
+        strategy = documents.planned_strategy(entrance, step.plan.mesh, lambda mark: True) or ()
         place = "/".join(filter(None, ("Default", entrance.mark.path.partition(".")[2], entrance.mark.operator)))
-        found[f"{place}-op{counts[entrance.mark.operator]}"] = strategy_to_json(strategy)["parallel_strategy"]
+        found[f"{place}-op{counts[entrance.mark.operator]}"] = documents.strategy_to_json(strategy)["parallel_strategy"]
         counts[entrance.mark.operator] += 1
     return found
 
@@ -231,9 +224,9 @@ def loaded(graph: OperatorGraph, config: ParallelConfig) -> dict[int, Shardings]
     by_weight = _read("strategy_ckpt_load_file", config.strategy_ckpt_load_file)
     if not by_place and not by_weight:
         return {}
-    strategies = chosen(graph, by_place, by_weight)
+    strategies = documents.chosen(graph, by_place, by_weight)
     # Nothing fits: more likely the file of another network than a network without strategies.
-    if not strategies and entrances(graph):
+    if not strategies and documents.entrances(graph):
         files = " and ".join(filter(None, (config.op_strategy_load_file, config.strategy_ckpt_load_file)))
         warnings.warn(
             f"For 'strategy_ckpt_load_file', no operator of this step has a strategy in {files}; it was saved by another "
@@ -252,4 +245,4 @@ def _read(key: str, path: str) -> dict[str, Shardings]:
         raise SporaxValueError(f"For '{key}', the file must exist, but got '{path}'.") from None
     except (MalformedError, ValueError) as error:
         raise SporaxValueError(f"For '{key}', '{path}' must be a strategy file, but got: {error}.") from None
-    return {name: strategy_from_json(entry, path) for name, entry in entries.items()}
+    return {name: documents.strategy_from_json(entry, path) for name, entry in entries.items()}

@@ -17,17 +17,8 @@ from sporax.mindspore.dataset._checks import refuse
 from sporax.mindspore.dataset._operations import OneToOne, Operation, RandomTransform, Transform, Values, as_operation
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset.vision import _geometry as geometry
 from sporax.mindspore.dataset.vision._files import decode
-from sporax.mindspore.dataset.vision._geometry import (
-    HorizontalFlip,
-    RandomCrop,
-    RandomResize,
-    RandomResizedCrop,
-    Resize,
-    VerticalFlip,
-    padded,
-    resize,
-)
 from sporax.mindspore.dataset.vision._images import (
     BORDER,
     check_fill,
@@ -103,10 +94,10 @@ class ResizedCrop(OneToOne):
                 f"the part must lie within the image {height} x {width}, but it ends at {top + tall} x {left + wide}."
             )
         part = window(value, top, left, tall, wide)
-        return resize(part, self.size, self.interpolation)
+        return geometry.resize(part, self.size, self.interpolation)
 
 
-class RandomCropDecodeResize(RandomResizedCrop):
+class RandomCropDecodeResize(geometry.RandomResizedCrop):
     """`Decode`, then `RandomResizedCrop`, whose arguments these are. Needs Pillow."""
 
     def _draw(self, value: Array, rng: Draws) -> Any:
@@ -169,7 +160,7 @@ class PadToSize(OneToOne):
                 "PadToSize: the sum of offset and original image size should be no more than the target size to pad, but got "
                 f"offset ({top}, {left}) plus original size ({height}, {width}) bigger than ({self.size[0]}, {self.size[1]})."
             )
-        return padded(value, (left, top, across - left, down - top), self.fill_value, self.padding_mode)
+        return geometry.padded(value, (left, top, across - left, down - top), self.fill_value, self.padding_mode)
 
 
 def _columns(where: str, values: Values) -> tuple[Array, Array]:
@@ -252,20 +243,20 @@ class _RandomFlipWithBBox(Transform):
 class RandomHorizontalFlipWithBBox(_RandomFlipWithBBox):
     """Left becomes right, with probability `prob`."""
 
-    _flip, _axis = HorizontalFlip(), 0
+    _flip, _axis = geometry.HorizontalFlip(), 0
 
 
 class RandomVerticalFlipWithBBox(_RandomFlipWithBBox):
     """Top becomes bottom, with probability `prob`."""
 
-    _flip, _axis = VerticalFlip(), 1
+    _flip, _axis = geometry.VerticalFlip(), 1
 
 
 class ResizeWithBBox(Transform):
     """`Resize`, whose arguments these are."""
 
     def __init__(self, size: Any, interpolation: Inter = Inter.BILINEAR) -> None:
-        self._resize = Resize(size, interpolation)
+        self._resize = geometry.Resize(size, interpolation)
 
     def on_row(self, values: Values, rng: Draws) -> Values:
         image, boxes = _columns(self.name, values)
@@ -292,14 +283,14 @@ class _WithBBox(RandomTransform):
         raise NotImplementedError
 
 
-class RandomResizeWithBBox(_WithBBox, RandomResize):
+class RandomResizeWithBBox(_WithBBox, geometry.RandomResize):
     """`RandomResize`, whose argument this is."""
 
     def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:
         return _scaled(boxes, sides(image), sides(result))
 
 
-class RandomCropWithBBox(_WithBBox, RandomCrop):
+class RandomCropWithBBox(_WithBBox, geometry.RandomCrop):
     """`RandomCrop`, whose arguments these are; boxes are cropped, and those outside left out."""
 
     def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:
@@ -310,7 +301,7 @@ class RandomCropWithBBox(_WithBBox, RandomCrop):
         return _cropped(boxes, top, left, *sides(result))
 
 
-class RandomResizedCropWithBBox(_WithBBox, RandomResizedCrop):
+class RandomResizedCropWithBBox(_WithBBox, geometry.RandomResizedCrop):
     """`RandomResizedCrop`, whose arguments these are; boxes are cropped, and those outside left out."""
 
     def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:
@@ -346,5 +337,5 @@ class BoundingBoxAugment(Transform):
             # A copy, since the transform may keep its argument.
             (changed,) = self.operations[0].on_row((part.copy(),), rng.inner(0, self.operations[0].takes))
             # `part` is a view into the result.
-            part[...] = changed if sides(changed) == (tall, wide) else Resize((tall, wide))._one(changed)
+            part[...] = changed if sides(changed) == (tall, wide) else geometry.Resize((tall, wide))._one(changed)
         return result, boxes

@@ -17,15 +17,7 @@ from sporax.ir.operator_dims import Call, Dims, Names, Shapes, StrategyEntry
 from sporax.mindspore.common.tensor import Tensor
 from sporax.mindspore.ops._core import Array, Primitive, check, operator, refusing
 from sporax.mindspore.ops._generated import GENERATED
-from sporax.mindspore.ops.nn.attention import (
-    EVERYTHING,
-    _scores,
-    _statistics,
-    as_function,
-    as_tensor,
-    attended,
-    together,
-)
+from sporax.mindspore.ops.nn import attention
 from sporax.mindspore.ops.nn.inference_attention import operands_of
 
 _NAME = "FusedInferAttentionScore"
@@ -96,7 +88,7 @@ def _fused_infer_attention(
     layout, _, of_result = input_layout.partition("_")
     reach = sparse_mode, pre_tokens, next_tokens
     if _is_one_token(_LAYOUTS[layout], query.shape):
-        reach = 0, EVERYTHING, EVERYTHING
+        reach = 0, attention.EVERYTHING, attention.EVERYTHING
         inputs.pop("query_lengths", None)
         if (mask := inputs.get("attn_mask")) is not None and mask.ndim == 2:
             inputs["attn_mask"] = mask[:, None]
@@ -105,10 +97,10 @@ def _fused_infer_attention(
     query, key, value, shift, visible = operands_of(
         _NAME, (query, key, value), inputs, num_heads, num_key_value_heads, layout, reach
     )
-    result = together(attended(query, key, value, shift, visible, scale_value), of_result or layout)
+    result = attention.together(attention.attended(query, key, value, shift, visible, scale_value), of_result or layout)
     if not softmax_lse_flag:
         return result, jnp.zeros(1, jnp.float32)
-    largest, total = _statistics(_scores(query, key, shift, visible, scale_value))
+    largest, total = attention._statistics(attention._scores(query, key, shift, visible, scale_value))
     return result, largest + jnp.log(total)
 
 
@@ -149,8 +141,8 @@ class FusedInferAttentionScore(Primitive):
         self,
         num_heads: int = 1,
         scale_value: float = 1.0,
-        pre_tokens: int = EVERYTHING,
-        next_tokens: int = EVERYTHING,
+        pre_tokens: int = attention.EVERYTHING,
+        next_tokens: int = attention.EVERYTHING,
         input_layout: str = "BSH",
         num_key_value_heads: int = 0,
         sparse_mode: int = 0,
@@ -198,8 +190,8 @@ class FusedInferAttentionScore(Primitive):
         inputs = {
             "attn_mask": attn_mask,
             "pse_shift": pse_shift,
-            "query_lengths": as_tensor("actual_seq_lengths", actual_seq_lengths),
-            "key_lengths": as_tensor("actual_seq_lengths_kv", actual_seq_lengths_kv),
+            "query_lengths": attention.as_tensor("actual_seq_lengths", actual_seq_lengths),
+            "key_lengths": attention.as_tensor("actual_seq_lengths_kv", actual_seq_lengths_kv),
         }
         inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
         pair = _only_one("key", key), _only_one("value", value)
@@ -219,7 +211,7 @@ def _only_one(name: str, value: OneTensor) -> Tensor:
 
 
 GENERATED[_NAME] = FusedInferAttentionScore
-as_function(
+attention.as_function(
     "fused_infer_attention_score",
     FusedInferAttentionScore,
     """query key value * pse_shift atten_mask=attn_mask actual_seq_lengths actual_seq_lengths_kv dequant_scale1 quant_scale1

@@ -26,22 +26,10 @@ from sporax.base.errors import For, SporaxTypeError, SporaxValueError
 from sporax.ir.operator_dims import Call, Dims, Shapes, StrategyEntry, numbered
 from sporax.mindspore.common import Parameter, Tensor
 from sporax.mindspore.ops._core import FUNCTIONS, PRIMITIVES, Array, Primitive, check, operator, refusing
-from sporax.mindspore.ops.nn.attention import (
-    EVERYTHING,
-    AttentionDims,
-    Layout,
-    allowed,
-    apart,
-    as_function,
-    as_tensor,
-    attended,
-    check_qkv,
-    num_key_heads,
-    together,
-)
+from sporax.mindspore.ops.nn import attention
 
 
-@operator(function="", dims=AttentionDims(("b", "s", "k!")))
+@operator(function="", dims=attention.AttentionDims(("b", "s", "k!")))
 def _infer_attention(
     query: Array,
     key: Array,
@@ -51,7 +39,7 @@ def _infer_attention(
     name: str,
     num_heads: int,
     scale_value: float,
-    input_layout: Layout,
+    input_layout: attention.Layout,
     num_key_value_heads: int,
     sparse_mode: int,
     pre_tokens: int,
@@ -68,7 +56,7 @@ def _infer_attention(
         input_layout,
         reach,
     )
-    return together(_attend(*operands, scale_value), input_layout)
+    return attention.together(_attend(*operands, scale_value), input_layout)
 
 
 def operands_of(
@@ -89,15 +77,15 @@ def operands_of(
     """
     query, key, value = tensors
     key_heads = num_key_value_heads or num_heads
-    check.only(name, num_key_value_heads=(key_heads, num_key_heads(name, query, key, layout, num_heads)))
-    query = apart(name, query, layout, num_heads)
-    key, value = (apart(name, x, layout, key_heads) for x in (key, value))
-    check_qkv(name, query, key, value, num_heads)
+    check.only(name, num_key_value_heads=(key_heads, attention.num_key_heads(name, query, key, layout, num_heads)))
+    query = attention.apart(name, query, layout, num_heads)
+    key, value = (attention.apart(name, x, layout, key_heads) for x in (key, value))
+    attention.check_qkv(name, query, key, value, num_heads)
     lengths = query.shape[1], key.shape[1]
     mask = inputs.get("attn_mask")
     if mask is not None and mask.ndim == 3:  # (batch, queries, keys): the same for all heads
         mask = mask[:, None]
-    visible = allowed(name, reach[0], reach[1:], mask, lengths, (None, None))
+    visible = attention.allowed(name, reach[0], reach[1:], mask, lengths, (None, None))
     visible = _within(visible, inputs.get("key_lengths"), lengths[1], -1)
     visible = _within(visible, inputs.get("query_lengths"), lengths[0], -2)
     shift = inputs.get("pse_shift")
@@ -120,7 +108,7 @@ def _attend(query: Array, key: Array, value: Array, shift: Array | None, visible
     """Attention of (batch, length, heads, size); `shift` is added to the scaled products."""
     if query.dtype == jnp.float16:
         # JAX uses a product of halves that XLA's CPU backend refuses.
-        return attended(query, key, value, shift, visible, scale)
+        return attention.attended(query, key, value, shift, visible, scale)
     result = jax.nn.dot_product_attention(
         query, key, value, bias=shift, mask=None if visible is None else _full_mask(visible, query, key), scale=scale
     )
@@ -205,8 +193,8 @@ class PromptFlashAttention(_InferenceAttention):
         pse_shift: Any = None,
     ) -> Any:
         """The result in the layout of the query."""
-        lengths = as_tensor("actual_seq_lengths", actual_seq_lengths)
-        key_lengths = as_tensor("actual_seq_lengths_kv", actual_seq_lengths_kv)
+        lengths = attention.as_tensor("actual_seq_lengths", actual_seq_lengths)
+        key_lengths = attention.as_tensor("actual_seq_lengths_kv", actual_seq_lengths_kv)
         inputs = {"attn_mask": attn_mask, "pse_shift": pse_shift, "query_lengths": lengths, "key_lengths": key_lengths}
         return self._attend(query, key, value, inputs)
 
@@ -244,7 +232,7 @@ class IncreFlashAttention(_InferenceAttention):
         inner_precise: int = 1,
     ) -> None:
         check.only("IncreFlashAttention", block_size=(block_size, 0))
-        windows = 0, EVERYTHING, EVERYTHING
+        windows = 0, attention.EVERYTHING, attention.EVERYTHING
         super().__init__(inner_precise, num_heads, input_layout, scale_value, num_key_value_heads, *windows)
 
     @refusing(
@@ -265,7 +253,7 @@ class IncreFlashAttention(_InferenceAttention):
         if isinstance(attn_mask, Tensor) and attn_mask.ndim == 2:
             # (batch, keys): the same for all queries.
             attn_mask = attn_mask.expand_dims(1)
-        lengths = as_tensor("actual_seq_lengths", actual_seq_lengths)
+        lengths = attention.as_tensor("actual_seq_lengths", actual_seq_lengths)
         inputs = {"attn_mask": attn_mask, "pse_shift": pse_shift, "key_lengths": lengths}
         return self._attend(query, _one_tensor("key", key), _one_tensor("value", value), inputs)
 
@@ -282,7 +270,7 @@ def _one_tensor(name: str, value: Any) -> Tensor:
 
 
 PRIMITIVES.update(PromptFlashAttention=PromptFlashAttention, IncreFlashAttention=IncreFlashAttention)
-as_function(
+attention.as_function(
     "prompt_flash_attention",
     PromptFlashAttention,
     """query key value attn_mask actual_seq_lengths actual_seq_lengths_kv pse_shift deq_scale1 quant_scale1 deq_scale2
@@ -290,7 +278,7 @@ as_function(
     inner_precise""",
     "`PromptFlashAttention` as a function.",
 )
-as_function(
+attention.as_function(
     "incre_flash_attention",
     IncreFlashAttention,
     """query key value attn_mask actual_seq_lengths pse_shift dequant_scale1 quant_scale1 dequant_scale2 quant_scale2
