@@ -237,11 +237,6 @@ def ps_snapshot() -> PsConfig:
     return _ps.current
 
 
-def _flag_or_number(function: str, key: str, value: Any) -> bool:
-    """MindSpore takes 0 and 1 here."""
-    return bool(kind(bool, int)(function, key, value))
-
-
 def _member(*allowed: str) -> Any:
     def check(function: str, key: str, value: Any) -> str:
         kind(str)(function, key, value)
@@ -271,7 +266,7 @@ _ps = of_fields(
         "server_num": _unsigned,
         "scheduler_ip": kind(str),
         "scheduler_port": number(0, _MAX_PORT, error=SporaxTypeError),
-        "enable_ssl": _flag_or_number,
+        "enable_ssl": flag(int),
         "client_password": kind(str),
         "server_password": kind(str),
         "config_file_path": kind(str),

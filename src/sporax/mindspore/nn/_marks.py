@@ -223,8 +223,9 @@ class PlacementMarks(CellTree[AnyCell]):
             SporaxValueError: `parameter_plan` has a sharding that does not fit its Parameter.
         """
         name = type(self).__name__
+        entries = For(f"{name}.shard").typed("in_strategy", in_strategy, "a tuple", tuple)
         # None leaves an input to the planner.
-        strategy_form(name, "in_strategy", tuple(entry for entry in _tuple(name, in_strategy) if entry is not None))
+        strategy_form(name, "in_strategy", tuple(entry for entry in entries if entry is not None))
         if out_strategy is not None:
             checked_outputs(name, out_strategy)
         For(f"{name}.shard").typed("parameter_plan", parameter_plan, "a dict", dict | None)
@@ -327,10 +328,6 @@ class PlacementMarks(CellTree[AnyCell]):
         else:
             ahead = _natural("Cell.offload", "backward_prefetch", backward_prefetch)
         self._mark("offload", ahead)
-
-
-def _tuple(name: str, value: Any) -> tuple[Any, ...]:
-    return For(f"{name}.shard").typed("in_strategy", value, "a tuple", tuple)
 
 
 def _natural(cell: str, what: str, value: Any) -> int:

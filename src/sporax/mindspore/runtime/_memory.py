@@ -125,7 +125,8 @@ def memory_allocated() -> int:
     if stats:
         return int(stats["bytes_in_use"])
     # CPU devices keep no statistics, so what JAX knows to be alive is counted.
-    return sum(_bytes_on(array, device) for array in jax.live_arrays())
+    shards = (shard for array in jax.live_arrays() for shard in array.addressable_shards)
+    return sum(shard.data.nbytes for shard in shards if shard.device == device)
 
 
 def max_memory_allocated() -> int:
@@ -143,10 +144,6 @@ def empty_cache() -> None:
 def synchronize() -> None:
     """Wait until everything that was started on the local devices is done."""
     jax.block_until_ready(jax.live_arrays())
-
-
-def _bytes_on(array: jax.Array, device: Any) -> int:
-    return sum(shard.data.nbytes for shard in array.addressable_shards if shard.device == device)
 
 
 def memory_reserved() -> int:

@@ -82,7 +82,8 @@ _GUARD = _Guard()
 @contextmanager
 def ruled_by(precision: Precision | DType | None) -> Iterator[None]:
     """Let operators choose their precision. A dtype: they do not, for whoever requests one has chosen. None: as before."""
-    if not SESSION.reported_float16 and _half_of(precision) == dtypes.float16:
+    half = precision.half if isinstance(precision, Precision) else precision
+    if not SESSION.reported_float16 and half == dtypes.float16:
         _report_float16()
     before = _current.precision
     _switch(before if precision is None else precision if isinstance(precision, Precision) else None)
@@ -90,10 +91,6 @@ def ruled_by(precision: Precision | DType | None) -> Iterator[None]:
         yield
     finally:
         _switch(before)
-
-
-def _half_of(precision: Precision | DType | None) -> DType | None:
-    return precision.half if isinstance(precision, Precision) else precision
 
 
 def _report_float16() -> None:

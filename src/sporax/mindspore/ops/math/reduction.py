@@ -32,10 +32,6 @@ def _reduction(name: str, function: Callable[..., Array], doc: str) -> Any:
     return operator(f"{name}(keep_dims)")(kernel)
 
 
-def _in_own_dtype(function: Callable[..., Array]) -> Callable[..., Array]:
-    return lambda x, **settings: function(x, dtype=x.dtype, **settings)
-
-
 def _mean(x: Array, **settings: Any) -> Array:
     """The mean in the dtype of `x`: that of integers is truncated to a whole number, as MindSpore's."""
     if x.dtype == np.bool_:
@@ -46,7 +42,7 @@ def _mean(x: Array, **settings: Any) -> Array:
 reduce_mean = _reduction("ReduceMean", _mean, "Mean.")
 reduce_max = _reduction("ReduceMax", extremes.largest, "Largest element; equal ones share the gradient.")
 reduce_min = _reduction("ReduceMin", extremes.smallest, "Smallest element; equal ones share the gradient.")
-reduce_prod = _reduction("ReduceProd", _in_own_dtype(jnp.prod), "Product.")
+reduce_prod = _reduction("ReduceProd", lambda x, **settings: jnp.prod(x, dtype=x.dtype, **settings), "Product.")
 reduce_any = _reduction("ReduceAny", jnp.any, "Whether any is true.")
 
 
