@@ -7,7 +7,7 @@ returned but put in place, and there is the reduction ``"avg"``.
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -23,9 +23,6 @@ from sporax.mindspore.ops._collectives.primitives import check_int, check_member
 from sporax.mindspore.ops._collectives.requests import CommHandle, P2POp, check_operations, exchange
 from sporax.runtime import world as distributed
 from sporax.runtime.ranks import collectives, groups
-
-# Numbers of groups without a name; all ranks make them in the same order, so names agree.
-_numbers = itertools.count()
 
 
 def init_process_group(
@@ -98,12 +95,19 @@ def new_group(
     use_local_synchronization: bool = False,
     group_desc: str | None = None,
 ) -> str:
-    """Name a group of ranks; returns the name. All ranks must create the same groups in the same order."""
+    """A group of ranks, in ascending order; returns its name, which says the backend, the number of ranks and their hash.
+
+    Raises:
+        SporaxTypeError: `ranks` is not a list of ints, or `backend` not ``"hccl"`` (the default) or ``"mccl"``.
+    """
     if pg_options is not None:
         raise For("new_group").error("'pg_options' must be None: HCCL is not used here", repr(pg_options))
     if ranks is None:
         return groups.WORLD_GROUPS[0]
-    return groups.create(group_desc or f"group_{next(_numbers)}", ranks).name
+    members = sorted(For("new_group").typed("ranks", ranks, "a list", list))
+    For("new_group").one_of("backend", backend or "hccl", ("hccl", "mccl"), kind=SporaxTypeError)
+    digest = hashlib.sha1("_".join(map(str, members)).encode()).hexdigest()
+    return groups.create(f"{backend or 'hccl'}_{len(members)}_{digest}", members).name
 
 
 def get_backend(group: str | None = None) -> str:
@@ -374,10 +378,11 @@ def gather_object(
 ) -> None:
     """Every member's object into its place of the list at world rank `dst`."""
     members = groups.find(group, "gather_object")
+    check_member("gather_object", members, dst)
     objects = [None] * members.size
     # All ranks take part before any of them checks its list, or the others would wait.
     all_gather_object(objects, obj, group)
-    if groups.this_rank() != check_member("gather_object", members, dst):
+    if groups.this_rank() != dst:
         return
     if object_gather_list is None or len(object_gather_list) != members.size:
         raise For("gather_object").type_error(f"'object_gather_list' must have {members.size} places at rank {dst}")
@@ -387,6 +392,7 @@ def gather_object(
 def broadcast_object_list(object_list: list[Any], src: int = 0, group: str | None = None, device: Any = None) -> None:
     """The objects of world rank `src`, everywhere."""
     members = groups.find(group, "broadcast_object_list")
+    _check_filled("broadcast_object_list", "object_list", object_list)
     objects: list[Any] = [None] * members.size
     root = members.ranks.index(check_member("broadcast_object_list", members, src))
     # By gathering, since other ranks do not know the length of the pickled objects.
@@ -402,12 +408,23 @@ def scatter_object_list(
 ) -> None:
     """This rank's entry of the list of world rank `src`, into the first place of the output list."""
     members = groups.find(group, "scatter_object_list")
-    objects: list[Any] = list(scatter_object_input_list or []) or [None] * members.size
-    For("scatter_object_list").refuse_type(
-        len(objects) != members.size, f"the input list must have {members.size} entries, but has {len(objects)}"
-    )
+    _check_filled("scatter_object_list", "scatter_object_output_list", scatter_object_output_list)
+    objects: list[Any] = [None] * members.size
+    if groups.this_rank() == check_member("scatter_object_list", members, src):
+        objects = _check_filled("scatter_object_list", "scatter_object_input_list", scatter_object_input_list)
+        For("scatter_object_list").refuse_type(
+            len(objects) != members.size, f"the input list must have {members.size} entries, but has {len(objects)}"
+        )
     broadcast_object_list(objects, src, group)
     scatter_object_output_list[0] = objects[collectives.own_position(members, "scatter_object_list")]
+
+
+def _check_filled(function: str, name: str, value: Any) -> list[Any]:
+    """`value`, a list with at least one entry, else SporaxTypeError."""
+    For(function).refuse_type(
+        not isinstance(value, list) or not value, f"{named(name)} must be a list of objects", value
+    )
+    return list(value)
 
 
 def send_object_list(object_list: list[Any], dst: int, group: str | None = None, device: Any = None) -> None:

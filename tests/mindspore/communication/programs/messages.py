@@ -158,6 +158,28 @@ def check_in_place():
     parts = [None]
     dist.scatter_object_list(parts, [{"for": 0}, {"for": 1}] if RANK == 0 else None, 0)
     assert parts == [{"for": RANK}]
+    # The kinds of MindSpore's errors, before anything is sent.
+    for share in (
+        lambda: dist.broadcast_object_list(shared, src="1"),
+        lambda: dist.broadcast_object_list({}),
+        lambda: dist.gather_object(1, objects, dst="1"),
+        lambda: dist.scatter_object_list(None, shared),
+        lambda: dist.scatter_object_list(parts, {None}, RANK),
+        lambda: dist.scatter_object_list(parts, {}, RANK),
+    ):
+        with pytest.raises(TypeError):
+            share()
+
+
+def check_groups_without_names():
+    # As the wheel's: the backend, the number of ranks and their SHA-1; ranks are put in order.
+    name = "2_30879612a0f2eb969a8b57e5bc857347e88fdf07"
+    assert dist.new_group([1, 0]) == dist.new_group([0, 1], group_desc="unused") == "hccl_" + name
+    assert dist.new_group([0, 1], backend="mccl") == "mccl_" + name
+    assert get_process_group_ranks("hccl_" + name) == [0, 1]
+    for wrong in ({"ranks": (0, 1)}, {"ranks": [0, 1], "backend": "nccl"}):
+        with pytest.raises(TypeError):
+            dist.new_group(**wrong)
 
 
 def check_groups():
@@ -217,6 +239,7 @@ for mode in (ms.PYNATIVE_MODE, ms.GRAPH_MODE):
 check_primitives()
 check_functions()
 check_in_place()
+check_groups_without_names()
 check_groups()
 check_refusals()
 print("all is well")

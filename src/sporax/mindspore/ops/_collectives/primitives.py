@@ -143,8 +143,8 @@ def check_tensor(name: str, value: Any, what: str = "input") -> Tensor:
 
 
 def check_member(name: str, group: Group, rank: int) -> int:
-    """`rank`, a world rank of a member of the group, else SporaxValueError."""
-    if rank not in group.ranks:
+    """`rank`, a world rank of a member of the group, else SporaxTypeError or SporaxValueError."""
+    if check_int(name, "rank", rank) not in group.ranks:
         raise SporaxValueError(
             f"For '{name}', rank {rank} must be a member of group '{group.name}', which has the ranks {list(group.ranks)}."
         )
