@@ -328,8 +328,8 @@ def save_rows(columns: Sequence[str], rows: Iterator[Row], file_name: str, num_f
 
 def _field(name: str, value: np.ndarray[Any, Any]) -> dict[str, Any]:
     """How a column is stored, from its first value."""
-    # Only single strings; arrays of them have no form in MindRecord.
-    if value.dtype.kind in "US" and value.ndim == 0:
+    # Only single strings; arrays of them have no form in MindRecord. Bytes of MindRecord files are arrays of one.
+    if value.dtype.kind in "US" and (value.ndim == 0 or (value.dtype.kind == "S" and value.shape == (1,))):
         return {"type": "string" if value.dtype.kind == "U" else "bytes"}
     kind = _KIND.get(value.dtype.name)
     if kind is None:
@@ -350,6 +350,8 @@ def _value(value: np.ndarray[Any, Any], first: np.ndarray[Any, Any]) -> Any:
         )
         raise in_words(SporaxRuntimeError, "save", words, (first.shape, value.shape))
     kind = _KIND.get(value.dtype.name)
+    if value.dtype.kind == "S":
+        return value.tobytes()
     if value.ndim == 0:
         single = value.item()
         # The schema knows no bool.

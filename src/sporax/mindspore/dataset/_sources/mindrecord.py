@@ -105,14 +105,13 @@ def _value(shard: Shard, number: int, field: Field, value: Any) -> Array:
 
 
 def as_column(field: Field, value: Any) -> Array:
-    """A stored value as the array of a row: bytes as (n,) uint8.
+    """A stored value as the array of a row: bytes as (1,) of their own length (`tobytes()` has zeros at their end, too).
 
     Raises:
         OverflowError: a number is too large for its type.
     """
     if field.kind == "bytes":
-        # A copy, since `frombuffer` gives an array that cannot be changed.
-        return np.frombuffer(value, np.uint8).copy()
+        return np.array([value], f"S{max(len(value), 1)}")
     if field.kind == "string":
         return np.array(value, np.str_)
     return np.asarray(value, field.kind)
@@ -254,8 +253,8 @@ class MindDataset(
 ):
     """Rows from MindRecord files, which `mindrecord.FileWriter` and MindSpore write.
 
-    Columns: the fields of the schema in alphabetical order, or `columns_list`. Bytes are (n,) uint8, as in MindSpore before
-    2.3.
+    Columns: the fields of the schema in alphabetical order, or `columns_list`. Bytes are (1,) of numpy's type for
+    them; before MindSpore 2.3 they were (n,) uint8.
     """
 
     @staticmethod
