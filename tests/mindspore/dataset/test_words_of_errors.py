@@ -7,6 +7,7 @@ import pytest
 import source_files
 
 import sporax.mindspore.dataset as ds
+from sporax.mindspore import Tensor
 from sporax.mindspore.common import dtype as mstype
 from sporax.mindspore.dataset import audio, config, text, transforms, vision
 
@@ -62,6 +63,18 @@ WORDS = [
     (lambda: vision.ToType("int32")(np.array(["x"])), RuntimeError, "strings cannot be cast to numbers"),
     (lambda: audio.Gain()(3), TypeError, "Input should be NumPy audio, got <class 'int'>."),
     (lambda: audio.Gain()("wave"), TypeError, "Input should be NumPy audio, got <class 'str'>."),
+    # In the name of MindSpore's class. Transforms of text and of `transforms`, and ToType, take Tensors.
+    (
+        lambda: audio.Gain()(Tensor([1.0])),
+        TypeError,
+        "Input should be NumPy audio, got <class 'mindspore.common.tensor.Tensor'>.",
+    ),
+    (
+        lambda: vision.RandomSharpness((0.2, 0.3))(Tensor(IMAGE)),
+        TypeError,
+        "Input should be NumPy or PIL image, got <class 'mindspore.common.tensor.Tensor'>.",
+    ),
+    (through(transforms.TypeCast("int32"), b"x"), RuntimeError, "does not support cast from bytes to int32"),
     (lambda: audio.AllpassBiquad(16000, 200.0)(np.arange(8)), RuntimeError, "in type of [float, double]"),
     (lambda: audio.LFilter([1.0], [1.0])(np.arange(8)), RuntimeError, "in type of [float, double]"),
     (lambda: config.set_error_samples_mode(False), TypeError, "is not of type [<enum 'ErrorSamplesMode'>]"),
@@ -296,8 +309,13 @@ def test_what_is_handed_over_is_judged_in_mindspores_words(call, kind, words):
 
 @pytest.mark.parametrize("make", [ds.STL10Dataset, ds.SVHNDataset, ds.SBUDataset, ds.Flowers102Dataset])
 def test_files_of_a_folder_are_looked_for_at_once(make, tmp_path):
-    more = ("Classification",) if make is ds.Flowers102Dataset else ()
-    with pytest.raises(ValueError, match="The file .* does not exist or permission denied!"):
+    more, words = (), "The file .* does not exist or permission denied!"
+    if make is ds.Flowers102Dataset:
+        more, words = (
+            ("Classification",),
+            "The folder .*/jpg does not exist or is not a directory or permission denied!",
+        )
+    with pytest.raises(ValueError, match=words):
         make(str(tmp_path), *more)
 
 

@@ -71,7 +71,8 @@ class Operation(abc.ABC):
 
 @dataclass_transform(eq_default=False, field_specifiers=(argument,))
 class Transform(Recorded, Operation):
-    """Base of all transforms, which can also be called directly on arrays, images or Tensors.
+    """Base of all transforms, which can also be called directly on arrays and images, those of text and of `transforms` on
+    Tensors, too.
 
     A direct call of a random transform follows `dataset.config` 's seed. As in MindSpore, a seed of the user makes each call
     draw the same, unless MindSpore has the transform in Python.
@@ -90,7 +91,7 @@ class Transform(Recorded, Operation):
     """Whether it works on Pillow images alone in MindSpore."""
 
     refusal: str = "Input should be NumPy or PIL image, got {}."
-    """What is said where it is called on something that is no image, if images are all it takes."""
+    """What is said where it is called on something that is no image, if images are all it takes; "" where it takes all."""
 
     takes_boxes: bool = False
     """Whether it hands values on as they are; others get the pixels of Pillow images."""
@@ -147,9 +148,12 @@ class Transform(Recorded, Operation):
 
     def _check_kinds(self, inputs: tuple[Any, ...]) -> None:
         of_sound, of_images = (f".dataset.{kind}." in type(self).__module__ for kind in ("audio", "vision"))
-        for value in inputs if of_sound or of_images else ():
-            if isinstance(value, _NO_ARRAYS) or (of_sound and is_pillow(value)):
-                raise SporaxTypeError(f"For '{self.name}', {self.refusal.format(type(value))}")
+        for value in inputs if (of_sound or of_images) and self.refusal else ():
+            # Tensors by attribute, as in `as_value`.
+            if isinstance(value, _NO_ARRAYS) or hasattr(value, "asnumpy") or (of_sound and is_pillow(value)):
+                # MindSpore's words name its own class.
+                kind = str(type(value)).replace("sporax.", "")
+                raise SporaxTypeError(f"For '{self.name}', {self.refusal.format(kind)}")
 
     def _check_array(self, value: Any, array: Array) -> None:
         # Neither objects nor complex numbers are values of MindSpore's pipelines.

@@ -73,7 +73,7 @@ class TypeCast(Elementwise):
 
     def _one(self, value: Array) -> Array:
         if value.dtype.kind in "USO":
-            fault = f"TypeCast does not support cast from string to {self.data_type}"
+            fault = f"TypeCast does not support cast from {'bytes' if value.dtype.kind == 'S' else 'string'} to {self.data_type}"
             raise self.fault(f"TypeCast: {fault}; use text.ToNumber.")
         if value.dtype.kind == "f" and self.data_type.kind == "u":
             # A negative float has no defined unsigned value in C; through int64 it wraps like an integer.

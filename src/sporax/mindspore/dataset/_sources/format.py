@@ -371,11 +371,17 @@ def file(name: str, doc: str) -> Argument:
 
 
 def with_files(names: Callable[..., Iterable[str]]) -> Callable[..., tuple[Any, ...]]:
-    """`prepare` of a `Format` whose files MindSpore looks for at once; `names` gets what follows the folder."""
+    """`prepare` of a `Format` whose files MindSpore looks for at once; `names` gets what follows the folder.
+
+    A name that ends with a slash is a folder.
+    """
 
     def prepare(where: str, folder: Path, *values: Any) -> tuple[Any, ...]:
         for name in names(*values):
-            _checks.file(where, "dataset_dir", str(folder / name))
+            if name.endswith("/"):
+                _checks.directory(where, str(folder / name))
+            else:
+                _checks.file(where, "dataset_dir", str(folder / name))
         return folder, *values
 
     return prepare

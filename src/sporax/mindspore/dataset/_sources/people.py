@@ -169,7 +169,7 @@ class Flowers102Dataset(
         *arg.SAMPLED_UNCACHED,
     ),
     columns=lambda where, folder, task, *options: ("image", *("segmentation",) * (task == "Segmentation"), "label"),
-    prepare=arg.with_files(lambda *options: ("imagelabels.mat", "setid.mat")),
+    prepare=arg.with_files(lambda *options: ("jpg/", "imagelabels.mat", "setid.mat")),
 ):
     """Oxford 102 Flowers: jpg/image_00001.jpg …, with labels and parts in imagelabels.mat and setid.mat.
 

@@ -171,6 +171,8 @@ class ToTensor(OneToOne):
 class ToType(Elementwise):
     """Cast to a dtype."""
 
+    refusal = ""
+
     data_type: Any = argument(numpy_dtype, "a `mindspore` dtype, a numpy dtype, or its name.")
 
     def _one(self, value: Array) -> Array:
