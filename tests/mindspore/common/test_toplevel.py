@@ -52,3 +52,18 @@ def test_the_old_name_of_jit():
 
     assert int(double(Tensor(3))) == 6
     assert ms.recompilations(double)
+
+
+@pytest.mark.parametrize("value", [2, 2.5, True])
+def test_mutable_numbers_have_no_gradient(value):
+    # The wheel's: eager code leaves them out as it does constants, compiled code gives a zero of Python.
+    x, number = Tensor([1.0, 2.0]), ms.mutable(value)
+    by_all = ops.GradOperation(get_all=True)(lambda x, factor: x * factor)
+    by_both = ms.grad(lambda x, factor: x * factor, (0, 1))
+    (eager,) = by_all(x, number)
+    assert eager.asnumpy().tolist() == by_both(x, number).asnumpy().tolist() == [value, value]
+    for compiled in (by_all, by_both):
+        gradient, zero = ms.jit(compiled)(x, number)
+        assert gradient.asnumpy().tolist() == [value, value]
+        assert (type(zero), zero) == (type(value), 0)
+    assert ms.jit(ms.grad(lambda x, factor: x * factor, (0, 1), return_ids=True))(x, number)[1] == (1, 0)

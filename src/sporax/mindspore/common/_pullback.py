@@ -422,7 +422,7 @@ def _check_positions(
 
 def is_differentiable(value: Any) -> bool:
     """Whether an argument has a gradient: Tensors, and sparse matrices (the gradient of their values, as in PYNATIVE_MODE)."""
-    return isinstance(value, Tensor | COOTensor | CSRTensor)
+    return isinstance(value, COOTensor | CSRTensor) or (isinstance(value, Tensor) and not value._is_number)
 
 
 def is_inexact(array: Any) -> bool:

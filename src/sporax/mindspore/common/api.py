@@ -23,7 +23,7 @@ from sporax.mindspore._names.missing import answer_missing_names, late
 from sporax.mindspore.common import gradient_hooks
 from sporax.mindspore.common._rank_parts import of_all_ranks
 from sporax.mindspore.common.jit import jit, jit_class, ms_function
-from sporax.mindspore.common.tensor import Tensor, is_tensor as is_tensor
+from sporax.mindspore.common.tensor import Tensor, is_tensor as is_tensor, mutable_number
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
@@ -57,7 +57,8 @@ def set_recursion_limit(recursion_limit: int = 1000) -> None:
 def mutable(input_data: Any, dynamic_len: bool = False) -> Any:
     """Arguments of a compiled function that may change without a new compilation.
 
-    Tensors may anyway, wherever they are; numbers are constants of a compiled step, so they become Tensors of no dimension.
+    Tensors may anyway, wherever they are; numbers are constants of a compiled step, so they become Tensors of no dimension,
+    which have no gradient.
     A step with a shape, an axis or a setting of them runs operator by operator.
 
     Args:
@@ -77,7 +78,7 @@ def mutable(input_data: Any, dynamic_len: bool = False) -> Any:
     if isinstance(input_data, Tensor):
         return input_data
     if isinstance(input_data, bool | int | float):
-        return Tensor(input_data)
+        return mutable_number(input_data)
     raise SporaxTypeError(
         "For 'mutable', 'input_data' must be a bool, int, float, Tensor, or tuples, lists and dicts of these, but got "
         f"{type(input_data).__name__}."

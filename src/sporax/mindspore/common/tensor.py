@@ -69,6 +69,9 @@ class Tensor:
     # The dict has attributes of the user.
     __slots__ = ("__dict__", "__weakref__", "_initializer", "_part_of", "gradient_hooks", "raw")
 
+    # Of a number, by `mutable_number`: its gradient is not asked for.
+    _is_number = False
+
     raw: jax.Array
     gradient_hooks: Any  # of `sporax.mindspore.common.gradient_hooks`; absent where there are none
 
@@ -615,8 +618,18 @@ def tensor(
     return Tensor(input_data, dtype, shape, init, const_arg, device)
 
 
+def mutable_number(value: float) -> Tensor:
+    """What `mutable` makes of a number: no constant of a compiled step, but without a gradient, as numbers are."""
+    return _unflattened(True, (Tensor(value).array,))
+
+
+def _unflattened(is_number: bool, children: tuple[jax.Array, ...]) -> Tensor:
+    tensor = wrap(children[0])
+    if is_number:
+        tensor._is_number = True
+    return tensor
+
+
 _new = Tensor.__new__
 
-jax.tree_util.register_pytree_node(
-    Tensor, lambda tensor: ((tensor.array,), None), lambda _, children: wrap(children[0])
-)
+jax.tree_util.register_pytree_node(Tensor, lambda tensor: ((tensor.array,), tensor._is_number), _unflattened)

@@ -11,12 +11,13 @@ JAX's transformation of the same name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError, named
 from sporax.mindspore.common._pullback import Call, Pullback, Updates, is_differentiable, pushforward, zeros_like
@@ -146,7 +147,8 @@ class GradOperation:
                 positions = () if self.get_by_list else positions[:1]
             pullback = pullback_of(Call(fn, args, kwargs, positions, chosen or ()))
             by_input, by_weight = pullback(sens)
-            shaped = tuple(by_input) if self.get_all else next(iter(by_input), ())
+            every = _with_numbers(by_input, positions, range(len(inputs)) if self.get_all else (), inputs)
+            shaped = tuple(every.values()) if self.get_all else next(iter(by_input), ())
             if chosen is None:
                 return shaped
             weighted = _shaped_weights(by_weight, chosen, single, False)
@@ -234,7 +236,8 @@ def _differentiated(
         pullback = pullback_of(call)
         input_grads, weight_grads = pullback(sens)
         outputs = (pullback.outputs, *pullback.rest) if has_aux else pullback.outputs
-        by_input = _shaped_inputs(input_grads, call.positions, return_ids)
+        every = _with_numbers(input_grads, call.positions, positions or (), call.values)
+        by_input = _shaped_inputs(tuple(every.values()), tuple(every), return_ids)
         by_weight = None if chosen is None else _shaped_weights(weight_grads, chosen, single, return_ids)
         # MindSpore leaves the inputs out where none was requested.
         if positions is None:
@@ -258,6 +261,17 @@ def _without_sens(
 
 def _alone(rest: tuple[Any, ...]) -> Any:
     return rest[0] if len(rest) == 1 else rest
+
+
+def _with_numbers(
+    gradients: Sequence[Tensor], positions: Positions, requested: Iterable[int], inputs: Sequence[Any]
+) -> dict[int, Any]:
+    """Gradients by position; in compiled functions those of mutable numbers are Python's zeros, eagerly there are none."""
+    found = dict(zip(positions, gradients, strict=True))
+    if frames.current_frame() is None:
+        return found
+    zeros = {i: np.zeros((), inputs[i].raw.dtype).item() for i in requested if getattr(inputs[i], "_is_number", False)}
+    return {i: (zeros | found)[i] for i in requested if i in zeros or i in found} or found
 
 
 def _shaped_inputs(gradients: Sequence[Tensor], positions: Positions, ids: bool) -> Any:
