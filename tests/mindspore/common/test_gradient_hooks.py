@@ -23,6 +23,28 @@ def test_a_hook_sees_and_replaces_the_gradient_of_a_tensor(mode):
     assert set(seen) == {()}
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_hooks_of_an_input_get_its_whole_gradient(mode, compiled):
+    x, y = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
+    double = x.register_hook(lambda gradient: gradient * 2)
+    y.register_hook(lambda gradient: gradient * 3)
+    by_all = ops.GradOperation(get_all=True)(lambda x, y: x * x + x * y)
+    by_first = ms.grad(lambda x: x * x + x)
+
+    def gradients():
+        every = (ms.jit(by_all) if compiled else by_all)(x, y)
+        return [value.asnumpy().tolist() for value in (*every, (ms.jit(by_first) if compiled else by_first)(x))]
+
+    # The wheel's; it goes on with a hook that is removed where a function was compiled with it.
+    assert gradients() == gradients() == [[10, 16], [3, 6], [6, 10]]
+    double.remove()
+    assert gradients() == [[5, 8], [3, 6], [3, 5]]
+    x.register_hook(lambda gradient: gradient * 5)
+    assert gradients() == [[25, 40], [3, 6], [15, 25]]
+    # Another tensor has no hooks, though the program is that of equal shapes; nor has what is made of the first one.
+    assert by_first(Tensor([1.0, 2.0])).asnumpy().tolist() == by_first(x * 1).asnumpy().tolist() == [3, 5]
+
+
 def test_a_hook_on_a_parameter_sees_the_whole_gradient(mode):
     net = nn.Dense(1, 1, weight_init="ones", has_bias=False)
     handle = net.weight.register_hook(lambda gradient: gradient * 10)

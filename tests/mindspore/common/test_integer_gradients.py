@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sporax.mindspore as ms
-from sporax.mindspore import Parameter, Tensor, ops
+from sporax.mindspore import Parameter, Tensor, nn, ops
 from sporax.mindspore.common import _integer_gradients
 
 X = Tensor(np.array([3, -4, 5]), ms.int32)
@@ -29,6 +29,7 @@ CASES: dict[str, Case] = {
     "integer division": (lambda x, y: x // y, (X, Y), [[0, 0, 0], [0, 0, 0]]),
     "modulo": (lambda x, y: x % y, (X, Y), [[1, 1, 1], [-1, 1, 2]]),
     "with floats": (lambda x, f: x * f, (X, F), [[0, 1, 2], [3.0, -4.0, 5.0]]),
+    "einsum with floats": (lambda x, f: ops.einsum("i,j->ij", x, f), (X, F), [[4, 4, 4], [4.0, 4.0, 4.0]]),
     "with a float": (lambda x: x * 2.5, (X,), [[2, 2, 2]]),
     "power": (lambda x: x**3, (X,), [[27, 48, 75]]),
     "absolute": (ops.abs, (X,), [[1, -1, 1]]),
@@ -91,6 +92,31 @@ def test_gradient_is_that_of_the_wheel(case: str, compiled: bool) -> None:
     for actual, values, tensor in zip(results, expected, inputs, strict=True):
         assert actual.dtype == tensor.dtype
         np.testing.assert_array_equal(actual.asnumpy(), values)
+
+
+class _Passed(nn.Cell):
+    """Two outputs, and a gradient of its own that sees the first one's."""
+
+    def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, x + 1
+
+    def bprop(self, x: Tensor, out: Any, dout: Any) -> tuple[Tensor]:
+        return (dout[0] * 3 + out[1] * dout[1],)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype", [ms.int64, ms.float32])
+def test_bprop_of_a_cell_is_asked_for_integers_too(compiled: bool, dtype: Any) -> None:
+    net, x = _Passed(), Tensor([1, 5], dtype)
+    # What the wheel gives: of a first output alone, of both, and behind other operators.
+    for function, expected in (
+        (lambda x: net(x)[0], [3, 3]),
+        (lambda x: net(x)[0] + net(x)[1], [5, 9]),
+        (lambda x: net(x * 2)[0] * 10, [60, 60]),
+    ):
+        gradient = ms.grad(function)
+        actual = (ms.jit(gradient) if compiled else gradient)(x)
+        assert (actual.dtype, actual.asnumpy().tolist()) == (dtype, expected)
 
 
 def test_of_an_integer_parameter() -> None:

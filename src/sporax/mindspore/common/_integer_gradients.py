@@ -85,6 +85,16 @@ def preserved() -> Iterator[None]:
         SLOPES.of = before
 
 
+@contextmanager
+def hidden() -> Iterator[None]:
+    """Context in which nothing is differentiated by integers: what runs there has a derivative of its own."""
+    before, _slopes.of = _slopes.of, None
+    try:
+        yield
+    finally:
+        _slopes.of = before
+
+
 def note(array: Array, slope: Array) -> None:
     """Give `array` a slope."""
     if SLOPES.of is not None:
@@ -262,6 +272,11 @@ def _with_slopes(
     # A cast is where integers and floats meet.
     if name == "convert_element_type":
         return _converted(operands[0], slopes[0], equation.params["new_dtype"])
+    dtype = equation.outvars[0].aval.dtype
+    # A product of integers by floats casts them itself.
+    if name == "dot_general" and jnp.issubdtype(dtype, jnp.floating):
+        pairs = zip(operands, slopes, strict=True)
+        operands = [_converted(*pair, dtype)[0][0] if pair[1] is not None else pair[0] for pair in pairs]
     results = _bind(equation, operands)
     numbers = _SMOOTH.get(name)
     # Floats that integers only choose (rows of a table) have their derivative by JAX: a slope would count it twice.

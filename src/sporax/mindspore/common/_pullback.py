@@ -24,9 +24,10 @@ from sporax.lowering import marks as trace_marks
 from sporax.mindspore import context
 from sporax.mindspore.common import _integer_gradients, escaped_tensors
 from sporax.mindspore.common._rank_parts import RankParts, parts_of_call
+from sporax.mindspore.common.gradient_hooks import Hooks
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, with_values
-from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.mindspore.common.tensor import Tensor, is_mutable_number, wrap
 from sporax.runtime.ranks import ReverseModeNeeded, forward_mode_refused, initial_broadcast, local_ranks
 from sporax.runtime.state import frames, ordered_trees
 
@@ -238,6 +239,11 @@ class Pullback:
         if local_ranks.is_inside() and frames.compiling():
             arrays = trace_marks.apply_mark(arrays, RowsMark())
         inputs = list(map(wrap, arrays if self._parts is None else map(self._parts.rows, arrays)))
+        for place, position in enumerate(self.call.positions):
+            value = self.call.values[position]
+            hooks = getattr(value, "_static", None)
+            if isinstance(hooks, Hooks) and hooks.array is value.array:
+                inputs[place] = hooks.run(inputs[place])
         gradients = [dense(g, a) for g, a in zip(by_parameter, self._parameters, strict=True)]
         if self._parts is not None:
             gradients = self._parts.own(gradients)
@@ -293,7 +299,7 @@ def _completed(by_weight: dict[Parameter, Tensor]) -> dict[Parameter, Tensor]:
     """The gradients after their weights' hooks; in pipelines they are added to the Parameters that were made for their sums."""
     adds_up = frames.compiling() and context.snapshot().pipeline_stages > 1
     for weight in by_weight:
-        hooks = getattr(weight, "gradient_hooks", None)
+        hooks = weight._static
         if hooks is not None:
             by_weight[weight] = hooks.run(by_weight[weight])
         if adds_up and weight.gradient_sum is not None:
@@ -422,7 +428,7 @@ def _check_positions(
 
 def is_differentiable(value: Any) -> bool:
     """Whether an argument has a gradient: Tensors, and sparse matrices (the gradient of their values, as in PYNATIVE_MODE)."""
-    return isinstance(value, COOTensor | CSRTensor) or (isinstance(value, Tensor) and not value._is_number)
+    return isinstance(value, Tensor | COOTensor | CSRTensor) and not is_mutable_number(value)
 
 
 def is_inexact(array: Any) -> bool:

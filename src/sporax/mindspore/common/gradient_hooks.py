@@ -72,6 +72,12 @@ class Hooks:
         self.entries: dict[int, Hook] = {}
         self.array: Any = None
 
+    def of(self, array: Any) -> Hooks:
+        """The same hooks, of an array that stands for this one while a function is traced."""
+        hooks = Hooks()
+        hooks.entries, hooks.array = self.entries, array
+        return hooks
+
     def run(self, gradient: Tensor) -> Tensor:
         """The gradient after all hooks, in the order of their registration."""
         # A copy: a hook may remove itself.
@@ -102,21 +108,21 @@ class GradientHookHandle:
 def register_hook(self: Tensor, hook: Hook) -> GradientHookHandle:
     """``hook(gradient)`` runs in the backward pass; what it returns (unless None) replaces the gradient of this tensor.
 
-    The hook sees what comes from uses of the tensor after the registration.
+    The hook sees what comes from uses of the tensor after the registration; of an input, the whole gradient.
 
     Raises:
         SporaxTypeError: `hook` is not callable.
     """
     _check(hook)
-    hooks: Hooks | None = getattr(self, "gradient_hooks", None)
+    hooks: Any = self._static
     # After an assignment the Tensor holds another array, which the identity does not see.
-    if hooks is None or hooks.array is not self.array:
+    if not isinstance(hooks, Hooks) or hooks.array is not self.array:
         hooks = Hooks()
         # Bound now: hooks that are registered later join the same list.
         run = hooks.run
         self._replace(watched(self.array, lambda gradients: (run(gradients[0]),)))
         hooks.array = self.array
-        self.gradient_hooks = hooks
+        self._static = hooks
     return GradientHookHandle(hooks, hook)
 
 
@@ -127,9 +133,9 @@ def register_parameter_hook(self: Parameter, hook_fn: Hook) -> GradientHookHandl
         SporaxTypeError: `hook_fn` is not callable.
     """
     _check(hook_fn)
-    hooks: Hooks | None = getattr(self, "gradient_hooks", None)
+    hooks: Hooks | None = self._static
     if hooks is None:
-        hooks = self.gradient_hooks = Hooks()
+        hooks = self._static = Hooks()
     return GradientHookHandle(hooks, hook_fn)
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from sporax.base.errors import SporaxError, SporaxTypeError
 from sporax.ir import LayoutMark, Side, next_number
 from sporax.lowering import marks as trace_marks
+from sporax.mindspore.common import _integer_gradients as integers
 from sporax.mindspore.common._pullback import dense, is_inexact, no_cotangent, take_apart
 from sporax.mindspore.common.parameter import Parameter
 from sporax.runtime.state import frames
@@ -41,32 +42,45 @@ def own_gradient(
     if frames.current_frame() is None and not any(isinstance(array, jax.core.Tracer) for array in arrays):
         return run(*inputs)
     seen: dict[str, Any] = {}  # filled while the function is traced: these are no arrays
+    # Integers are differentiated through their slopes, which are operands and results of their own.
+    slopes = {place: slope for place, slope in enumerate(map(integers.find, arrays)) if slope is not None}
 
-    def forward(arrays: list[jax.Array], held: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
+    def forward(arrays: list[jax.Array], held: list[jax.Array], _: list[jax.Array]) -> tuple[list[jax.Array], ...]:
         values = dict(zip(parameters, held, strict=True))
         # Writes leave as outputs, so that JAX sees a pure function.
-        (outputs, seen["result"]), updates = frames.isolate(lambda: take_apart(run(*structure.fill(arrays))), values)
+        with integers.hidden():
+            (outputs, seen["result"]), updates = frames.isolate(
+                lambda: take_apart(run(*structure.fill(arrays))), values
+            )
         seen["written"] = tuple(updates)
-        return outputs, list(updates.values())
+        seen["integers"] = [place for place, output in enumerate(outputs) if slopes and not is_inexact(output)]
+        return outputs, list(updates.values()), [outputs[place].astype(jnp.float64) for place in seen["integers"]]
 
-    def keeping(arrays: list[jax.Array], held: list[jax.Array]) -> Any:
-        results = forward(arrays, held)
+    def keeping(arrays: list[jax.Array], held: list[jax.Array], slopes: list[jax.Array]) -> Any:
+        results = forward(arrays, held, slopes)
         return results, (arrays, held, results[0])
 
-    def backward(residuals: Any, cotangents: Any) -> tuple[list[Any], list[Any]]:
+    def backward(residuals: Any, cotangents: Any) -> tuple[list[Any], ...]:
         arrays, held, outputs = residuals
         out = seen["result"].fill(outputs)
-        dout = seen["result"].fill(list(map(dense, cotangents[0], outputs)))
+        complete = list(map(dense, cotangents[0], outputs))
+        for place, cotangent in zip(seen["integers"], cotangents[2], strict=True):
+            complete[place] = integers.as_integers(cotangent, outputs[place].dtype)
+        dout = seen["result"].fill(complete)
         values = dict(zip(parameters, held, strict=True))
         gradients, _ = frames.isolate(lambda: bprop(*structure.fill(arrays), out, dout), values)
         found = _fitting(name, gradients, inputs, error)
-        return list(map(_cotangent, found, arrays)), [_cotangent(0, array) for array in held]
+        by_slope = [_cotangent(found[place], slope) for place, slope in slopes.items()]
+        return list(map(_cotangent, found, arrays)), [_cotangent(0, array) for array in held], by_slope
 
     differentiable, number = jax.custom_vjp(forward), next_number()
     differentiable.defvjp(keeping, backward)
     held = [frames.read(parameter) for parameter in parameters]
-    outputs, updates = differentiable(_marked(name, number, arrays, Side.IN) if is_cell else arrays, held)
+    marked = _marked(name, number, arrays, Side.IN) if is_cell else arrays
+    outputs, updates, smooth = differentiable(marked, held, list(slopes.values()))
     frames.commit(dict(zip(seen["written"], updates, strict=True)))
+    for place, slope in zip(seen["integers"], smooth, strict=True):
+        integers.note(outputs[place], slope)
     return seen["result"].fill(_marked(name, number, outputs, Side.OUT) if is_cell else outputs)
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -67,13 +67,12 @@ class Tensor:
     """
 
     # The dict has attributes of the user.
-    __slots__ = ("__dict__", "__weakref__", "_initializer", "_part_of", "gradient_hooks", "raw")
+    __slots__ = ("__dict__", "__weakref__", "_initializer", "_part_of", "raw")
 
-    # Of a number, by `mutable_number`: its gradient is not asked for.
-    _is_number = False
+    # What compiled programs know besides the array: that it was a number, or its hooks.
+    _static: Any = None
 
     raw: jax.Array
-    gradient_hooks: Any  # of `sporax.mindspore.common.gradient_hooks`; absent where there are none
 
     def __init__(
         self,
@@ -618,18 +617,37 @@ def tensor(
     return Tensor(input_data, dtype, shape, init, const_arg, device)
 
 
+_NUMBER = "number"
+
+
 def mutable_number(value: float) -> Tensor:
     """What `mutable` makes of a number: no constant of a compiled step, but without a gradient, as numbers are."""
-    return _unflattened(True, (Tensor(value).array,))
+    return _unflattened((_NUMBER, ()), (Tensor(value).array,))
 
 
-def _unflattened(is_number: bool, children: tuple[jax.Array, ...]) -> Tensor:
+def is_mutable_number(value: object) -> bool:
+    """Whether `mutable` made it of a number."""
+    return isinstance(value, Tensor) and value._static is _NUMBER
+
+
+_Static: TypeAlias = tuple[Any, tuple[int, ...]] | None
+
+
+def _flattened(tensor: Tensor) -> tuple[tuple[jax.Array], _Static]:
+    array, static = tensor.array, tensor._static
+    if static is None or static is _NUMBER:
+        return (array,), static and (static, ())
+    # Hooks belong to the array that they were registered for. Their numbers tell compiled programs when they change.
+    return (array,), (static, tuple(static.entries)) if static.array is array and static.entries else None
+
+
+def _unflattened(static: _Static, children: tuple[jax.Array, ...]) -> Tensor:
     tensor = wrap(children[0])
-    if is_number:
-        tensor._is_number = True
+    if static is not None:
+        tensor._static = static[0] if static[0] is _NUMBER else static[0].of(children[0])
     return tensor
 
 
 _new = Tensor.__new__
 
-jax.tree_util.register_pytree_node(Tensor, lambda tensor: ((tensor.array,), tensor._is_number), _unflattened)
+jax.tree_util.register_pytree_node(Tensor, _flattened, _unflattened)

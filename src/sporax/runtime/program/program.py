@@ -261,7 +261,7 @@ class Program:
         # Remembered first: a loop that changes shapes now and then still has its usual case here.
         variant = self._recent = self._variant(sign(leaves, tree, self.name), arrays)
         # Only types that hold one array can be compared without flattening.
-        if variant.holders is None and not kwargs and all(type(arg) in SESSION.holders for arg in args):
+        if variant.holders is None and not kwargs and all(map(_holds_one_array, args)):
             variant.holders = tuple(map(type, args))
         return variant, arrays
 
@@ -297,6 +297,11 @@ class Program:
         # Those without variants failed while tracing.
         compiled = [earlier for earlier, variants in self._variants.items() if variants]
         return difference(compiled[-1], signature) if compiled else "first call"
+
+
+def _holds_one_array(argument: Any) -> bool:
+    """Whether an argument is an array to the program, and nothing else."""
+    return type(argument) in SESSION.holders and argument._static is None
 
 
 _MOST_ASSIGNING = 8
