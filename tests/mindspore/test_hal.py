@@ -3,6 +3,9 @@
 import pytest
 
 from sporax.mindspore import device_context, hal
+from sporax.mindspore.device_context.cpu import is_available, threads_num
+from sporax.mindspore.device_context.cpu.op_tuning import threads_num as same
+from sporax.mindspore.device_context.gpu.op_precision import conv_allow_tf32
 
 
 class _Gpu:
@@ -57,3 +60,10 @@ def test_settings_of_other_compilers_say_that_they_change_nothing():
         device_context.ascend.device_count()
     with pytest.warns(UserWarning, match=r"'device_context.ascend.op_precision.precision_mode', the setting has no"):
         device_context.ascend.op_precision.precision_mode("force_fp16")
+
+
+def test_settings_of_devices_are_imported_by_their_paths():
+    assert threads_num is same is device_context.cpu.op_tuning.threads_num
+    assert is_available() and device_context.cpu.device_count() == 1
+    with pytest.warns(UserWarning, match=r"device_context\.gpu\.op_precision\.conv_allow_tf32"):
+        conv_allow_tf32(True)

@@ -6,9 +6,11 @@ Kinds of devices have MindSpore's names.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
-from types import SimpleNamespace
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -35,6 +37,9 @@ def kind_in_use() -> str:
 
 
 __all__ = ["ascend", "cpu", "gpu"]
+
+# Scripts also import from the modules in it, which are made below.
+__path__: list[str] = []
 
 _SETTINGS = {
     "ascend": {
@@ -84,13 +89,22 @@ def _device_count(kind: str) -> Callable[[], int]:
     return device_count
 
 
-def _made(name: str) -> SimpleNamespace:
-    groups = {
-        group: SimpleNamespace(**{setting: _idle(f"{name}.{group}.{setting}") for setting in settings})
-        for group, settings in _SETTINGS[name].items()
-    }
+def _module(path: str, names: dict[str, Any]) -> ModuleType:
+    """A module of these names, which `import` finds as well."""
+    module = ModuleType(f"{__name__}.{path}")
+    vars(module).update(names, __path__=[], __spec__=ModuleSpec(module.__name__, None, is_package=True))
+    sys.modules[module.__name__] = module
+    return module
+
+
+def _made(name: str) -> ModuleType:
     kind = _KINDS[name]
-    return SimpleNamespace(is_available=_is_available(kind), device_count=_device_count(kind), **groups)
+    device = {"is_available": _is_available(kind), "device_count": _device_count(kind)}
+    groups, every = {"device": _module(f"{name}.device", device)}, device
+    for group, settings in _SETTINGS[name].items():
+        idle = {setting: _idle(f"{name}.{group}.{setting}") for setting in settings}
+        groups[group], every = _module(f"{name}.{group}", idle), every | idle
+    return _module(name, every | groups)
 
 
 ascend, gpu, cpu = _made("ascend"), _made("gpu"), _made("cpu")
