@@ -498,6 +498,40 @@ def test_assert_and_raise_happen_when_the_step_has_run():
     assert_same(checked(X), X * 2)
 
 
+def test_words_of_errors_have_the_values_of_the_run():
+    @ms.jit
+    def checked(x, y):
+        assert x >= 0, f"negative: {x}"
+        if x > y:
+            raise RuntimeError(f"The input {x} should not be greater than {y}.")
+        if x == y:
+            if x > 5:
+                raise ValueError("equal and large", x, y + 1)
+            raise ValueError("equal", x, y)
+        if y > 50:
+            if x == 10:
+                raise TypeError("ten")
+            else:  # noqa: RET506  # both ways of one condition raise
+                raise KeyError(f"not {x + 0}")
+        return x + y
+
+    # The wheel's words; one program for all values.
+    for values, kind, words in (
+        ((3, 1), RuntimeError, "The input 3 should not be greater than 1."),
+        ((4, 2), RuntimeError, "The input 4 should not be greater than 2."),
+        ((7, 7), ValueError, "('equal and large', 7, 8)"),
+        ((2, 2), ValueError, "('equal', 2, 2)"),
+        ((-1, 2), AssertionError, "negative: -1"),
+        ((10, 60), TypeError, "ten"),
+        ((11, 60), KeyError, "'not 11'"),
+    ):
+        with pytest.raises(kind) as caught:
+            checked(*map(Tensor, values))
+        assert str(caught.value) == words
+    # What is checked on a way that is not taken is not raised.
+    assert [int(checked(*map(Tensor, values))) for values in ((1, 2), (6, 7), (10, 11))] == [3, 13, 21]
+
+
 def test_printing_shows_values(capfd):
     @ms.jit
     def shows(x):

@@ -33,7 +33,7 @@ from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.state import frames, trace_constants
 
 RAISED = "raised_by_rewritten_code"
-"""Attribute of errors that a user's `raise` raised."""
+"""Attribute of errors that a user's `raise` raised: their `RaisedWords`."""
 
 GO_ON, BREAK_OUT, RETURN = 0, 1, 2
 
@@ -62,6 +62,19 @@ class Part:
     def both(self) -> tuple[Value, list[Any]]:
         """What `merge` takes."""
         return self.value, self.arrays
+
+
+@dataclass(slots=True)
+class RaisedWords:
+    """The tensors in the words of an error.
+
+    Attributes:
+        arrays: of the trace that ends with the error.
+        error: the error for their values.
+    """
+
+    arrays: list[Any]
+    error: Callable[..., BaseException]
 
 
 @dataclass(slots=True)
@@ -155,10 +168,11 @@ def trace(
                     record.result = keep(result)
         except Exception as error:
             # A `raise` of the user's is a way of the decision; other errors are mistakes.
-            if not getattr(error, RAISED, False):
+            words: RaisedWords | None = getattr(error, RAISED, None)
+            if words is None:
                 raise
             record.raised = error
-            return []
+            return words.arrays
         finally:
             # A list that one way appends to must be as before for the other.
             restore(before)
@@ -221,17 +235,22 @@ def branch(
 
 def _checked(flag: jax.Array, one: Trace, two: Trace, scope: Scope, begin: dict[Any, Any], in_round: bool) -> Any:
     """The way that does not raise; the other's error is raised when the program runs."""
-    # Both ways raise, so the error does not depend on the test.
+    # Both ways raise: there is an error whatever the test says, and the test says which.
     if one.raised is not None and two.raised is not None:
+        first, second = getattr(one.raised, RAISED).error, getattr(two.raised, RAISED).error
+        (_, arrays), (_, others) = _ending(one, flag), _ending(two, jnp.logical_not(flag))
+
+        def error(holds: Any, *values: Any) -> BaseException:
+            found: BaseException = first(*values[: len(arrays)]) if holds else second(*values[len(arrays) :])
+            return found
+
+        setattr(one.raised, RAISED, RaisedWords([flag, *arrays, *others], error))
         raise one.raised
-    if one.raised is not None:
-        # An error cannot be raised by a compiled program, so it is checked after the run.
-        trace_constants.fail_when(flag, one.raised)
-        way = two
-    else:
-        assert two.raised is not None
-        trace_constants.fail_when(jnp.logical_not(flag), two.raised)
-        way = one
+    ended, way, condition = (one, two, flag) if one.raised is not None else (two, one, jnp.logical_not(flag))
+    assert ended.raised is not None
+    # An error cannot be raised by a compiled program, so it is checked after the run.
+    is_raised, words = _ending(ended, condition)
+    trace_constants.fail_when(is_raised, getattr(ended.raised, RAISED).error, words)
     # The other way has no results, so no `cond` is needed.
     arrays = way.run()
     values = {
@@ -241,6 +260,21 @@ def _checked(flag: jax.Array, one: Trace, two: Trace, scope: Scope, begin: dict[
     frames.commit({variable: arrays[place] for variable, place in way.written.items()})
     result = None if way.result is None else _built(way.result.value, arrays[way.result.first :])
     return _ended(way.code if way.code_array is None else arrays[way.code_array], result, way.codes, in_round)
+
+
+def _ending(way: Trace, condition: Any) -> tuple[Any, list[Any]]:
+    """The condition of a way that raises, behind the checks in it, and the tensors in the words of its error."""
+    assert way.program is not None
+    shapes = way.program.out_avals
+    if not shapes and not way.program.effects:
+        return condition, []
+    # Only where it is chosen, since there may be checks on the way.
+    is_chosen, *arrays = jax.lax.cond(
+        condition,
+        lambda: [jnp.array(True), *way.run()],
+        lambda: [jnp.array(False), *(jnp.zeros(shape.shape, shape.dtype) for shape in shapes)],
+    )
+    return is_chosen, arrays
 
 
 def _built(value: Value, arrays: Sequence[Any]) -> Any:

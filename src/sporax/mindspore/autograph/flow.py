@@ -21,7 +21,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError
-from sporax.mindspore.autograph._branches import BREAK_OUT, GO_ON, RAISED, RETURN, Outcome, as_flag, branch, trace
+from sporax.mindspore.autograph._branches import (
+    BREAK_OUT,
+    GO_ON,
+    RAISED,
+    RETURN,
+    Outcome,
+    RaisedWords,
+    as_flag,
+    branch,
+    trace,
+)
 from sporax.mindspore.autograph._loops import loop
 from sporax.mindspore.autograph._tensor_conditions import CommonPart
 from sporax.mindspore.autograph._values import Scope, contents, is_number, restore, take_apart
@@ -257,18 +267,36 @@ def assert_(test: Operation, message: Operation | None) -> None:
         if not value:
             raise AssertionError(*([] if message is None else [message()]))
         return
-    # The message must be made now: its parts may be traced.
-    error = AssertionError(*([] if message is None else [str(message())]))
-    trace_constants.fail_when(jnp.logical_not(as_flag(value, "assert")), error)
+    words = [] if message is None else [message()]
+    described, arrays = _described(words)
+    trace_constants.fail_when(
+        jnp.logical_not(as_flag(value, "assert")),
+        lambda *values: AssertionError(*(str(_single(part, values)) for part in described)),
+        arrays,
+    )
 
 
 def raised(error: Any) -> Any:
     """An error that the user raises: if that depends on a tensor, it is raised when the program has run."""
     error = error() if isinstance(error, type) else error
     if isinstance(error, BaseException) and frames.compiling():
-        # Marked, so that `_branches` distinguishes it from mistakes.
-        setattr(error, RAISED, True)
+        # Marked, so that `_branches` distinguishes it from mistakes; with the tensors of its words, which are known after the run.
+        described, arrays = _described(error.args)
+        raised_error = error
+
+        def filled(*values: Any) -> BaseException:
+            if values:
+                raised_error.args = tuple(_single(part, values) for part in described)
+            return raised_error
+
+        setattr(error, RAISED, RaisedWords(arrays, filled))
     return error
+
+
+def _single(part: Any, values: tuple[Any, ...]) -> Any:
+    """A part of an error, in which numbers are Python's."""
+    value = _filled(part, values)
+    return value.item() if isinstance(part, _Place) and not value.ndim else value
 
 
 def _pure(function: Operation) -> Scope:
@@ -451,6 +479,9 @@ class Text:
     def __init__(self, parts: tuple[Any, ...]) -> None:
         self.parts = parts
 
+    def __str__(self) -> str:
+        return "".join(part if isinstance(part, str) else "?" for part in self.parts)
+
 
 def text(*parts: Any) -> Any:
     """An f-string: strings, and tuples of a value, its conversion and its format."""
@@ -472,6 +503,18 @@ def print_(function: Any, *args: Any, **kwargs: Any) -> Any:
     """``print``: of tensors whose values are not known, when the program runs."""
     if function is not builtins.print or not any(_prints_later(arg) for arg in args):
         return function(*args, **kwargs)
+    described, arrays = _described(args)
+
+    def show(*values: Any) -> None:
+        function(*(_filled(part, values) for part in described), **kwargs)
+
+    # Not ordered: waiting for the output would slow the program down.
+    jax.debug.callback(show, *arrays, ordered=False)
+    return None
+
+
+def _described(args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Values with places where tensors are that are not known, and their arrays; see `_filled`."""
     arrays: list[Any] = []
 
     def collect(value: Any) -> Any:
@@ -484,14 +527,7 @@ def print_(function: Any, *args: Any, **kwargs: Any) -> Any:
             return type(value)(map(collect, value))
         return str(value) if isinstance(value, Tensor) else value
 
-    described = [collect(arg) for arg in args]
-
-    def show(*values: Any) -> None:
-        function(*(_filled(part, values) for part in described), **kwargs)
-
-    # Not ordered: waiting for the output would slow the program down.
-    jax.debug.callback(show, *arrays, ordered=False)
-    return None
+    return [collect(arg) for arg in args], arrays
 
 
 @dataclass(frozen=True, slots=True)

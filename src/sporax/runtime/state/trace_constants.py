@@ -13,7 +13,7 @@ waits for it and raises (`raise_noted`). Programs without such conditions do not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -115,15 +115,15 @@ def derive(array: Any, inputs: Iterable[Any], make: Callable[..., Any]) -> None:
         note(array, lambda: make(*(known(source) for source in sources)))
 
 
-def fail_when(flag: Any, error: BaseException) -> None:
-    """Make the program that is being traced raise `error` when `flag`, a bool array, is true."""
+def fail_when(flag: Any, error: BaseException | Callable[..., BaseException], arrays: Sequence[Any] = ()) -> None:
+    """Make the program that is being traced raise `error`, or ``error(*arrays)``, when `flag`, a bool array, is true."""
 
-    def note(is_raised: Any) -> None:
+    def note(is_raised: Any, *values: Any) -> None:
         if bool(is_raised):
-            SESSION.failed_checks.append(error)
+            SESSION.failed_checks.append(error if isinstance(error, BaseException) else error(*values))
 
     frames.note_check()
-    jax.debug.callback(note, flag)
+    jax.debug.callback(note, flag, *arrays)
 
 
 def raise_noted(outputs: Any) -> None:
