@@ -251,7 +251,7 @@ def tensor_stub() -> str:
     lines = ["class Tensor:"]
     skipped = {"__module__", "__doc__", "__slots__", "__annotations__", "__weakref__", "__getattr__", "__reduce__"}
     for name, value in sorted(vars(tensor).items()):
-        if type(value).__name__ == "member_descriptor":
+        if value is None or type(value).__name__ == "member_descriptor":
             if name not in skipped:
                 lines.append(f"    {name}: Any")
             continue

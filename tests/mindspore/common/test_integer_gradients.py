@@ -106,7 +106,7 @@ class _Passed(nn.Cell):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("dtype", [ms.int64, ms.float32])
-def test_bprop_of_a_cell_is_asked_for_integers_too(compiled: bool, dtype: Any) -> None:
+def test_bprop_of_a_cell_serves_integers_too(compiled: bool, dtype: Any) -> None:
     net, x = _Passed(), Tensor([1, 5], dtype)
     # What the wheel gives: of a first output alone, of both, and behind other operators.
     for function, expected in (

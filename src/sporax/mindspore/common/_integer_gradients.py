@@ -88,11 +88,11 @@ def preserved() -> Iterator[None]:
 @contextmanager
 def hidden() -> Iterator[None]:
     """Context in which nothing is differentiated by integers: what runs there has a derivative of its own."""
-    before, _slopes.of = _slopes.of, None
+    before, SLOPES.of = SLOPES.of, None
     try:
         yield
     finally:
-        _slopes.of = before
+        SLOPES.of = before
 
 
 def note(array: Array, slope: Array) -> None:
@@ -272,9 +272,9 @@ def _with_slopes(
     # A cast is where integers and floats meet.
     if name == "convert_element_type":
         return _converted(operands[0], slopes[0], equation.params["new_dtype"])
-    dtype = equation.outvars[0].aval.dtype
+    dtype = equation.params.get("preferred_element_type")
     # A product of integers by floats casts them itself.
-    if name == "dot_general" and jnp.issubdtype(dtype, jnp.floating):
+    if name == "dot_general" and dtype is not None and jnp.issubdtype(dtype, jnp.floating):
         pairs = zip(operands, slopes, strict=True)
         operands = [_converted(*pair, dtype)[0][0] if pair[1] is not None else pair[0] for pair in pairs]
     results = _bind(equation, operands)

@@ -241,7 +241,7 @@ class Pullback:
         inputs = list(map(wrap, arrays if self._parts is None else map(self._parts.rows, arrays)))
         for place, position in enumerate(self.call.positions):
             value = self.call.values[position]
-            hooks = getattr(value, "_static", None)
+            hooks = getattr(value, "static_part", None)
             if isinstance(hooks, Hooks) and hooks.array is value.array:
                 inputs[place] = hooks.run(inputs[place])
         gradients = [dense(g, a) for g, a in zip(by_parameter, self._parameters, strict=True)]
@@ -299,7 +299,7 @@ def _completed(by_weight: dict[Parameter, Tensor]) -> dict[Parameter, Tensor]:
     """The gradients after their weights' hooks; in pipelines they are added to the Parameters that were made for their sums."""
     adds_up = frames.compiling() and context.snapshot().pipeline_stages > 1
     for weight in by_weight:
-        hooks = weight._static
+        hooks = weight.static_part
         if hooks is not None:
             by_weight[weight] = hooks.run(by_weight[weight])
         if adds_up and weight.gradient_sum is not None:

@@ -114,7 +114,7 @@ def register_hook(self: Tensor, hook: Hook) -> GradientHookHandle:
         SporaxTypeError: `hook` is not callable.
     """
     _check(hook)
-    hooks: Any = self._static
+    hooks: Any = self.static_part
     # After an assignment the Tensor holds another array, which the identity does not see.
     if not isinstance(hooks, Hooks) or hooks.array is not self.array:
         hooks = Hooks()
@@ -122,7 +122,7 @@ def register_hook(self: Tensor, hook: Hook) -> GradientHookHandle:
         run = hooks.run
         self._replace(watched(self.array, lambda gradients: (run(gradients[0]),)))
         hooks.array = self.array
-        self._static = hooks
+        self.static_part = hooks
     return GradientHookHandle(hooks, hook)
 
 
@@ -133,9 +133,9 @@ def register_parameter_hook(self: Parameter, hook_fn: Hook) -> GradientHookHandl
         SporaxTypeError: `hook_fn` is not callable.
     """
     _check(hook_fn)
-    hooks: Hooks | None = self._static
+    hooks: Hooks | None = self.static_part
     if hooks is None:
-        hooks = self._static = Hooks()
+        hooks = self.static_part = Hooks()
     return GradientHookHandle(hooks, hook_fn)
 
 

@@ -260,7 +260,7 @@ class Parameter(Tensor):
 
     def fingerprint(self) -> Mapping[str, Hashable]:
         """What a compiled step takes as fixed."""
-        hooks = self._static
+        hooks = self.static_part
         # The keys of hooks are never used twice, so they distinguish one set of hooks from another.
         return {
             "requires_grad": self._requires_grad,

@@ -70,7 +70,7 @@ class Tensor:
     __slots__ = ("__dict__", "__weakref__", "_initializer", "_part_of", "raw")
 
     # What compiled programs know besides the array: that it was a number, or its hooks.
-    _static: Any = None
+    static_part: Any = None
 
     raw: jax.Array
 
@@ -627,24 +627,24 @@ def mutable_number(value: float) -> Tensor:
 
 def is_mutable_number(value: object) -> bool:
     """Whether `mutable` made it of a number."""
-    return isinstance(value, Tensor) and value._static is _NUMBER
+    return isinstance(value, Tensor) and value.static_part is _NUMBER
 
 
 _Static: TypeAlias = tuple[Any, tuple[int, ...]] | None
 
 
 def _flattened(tensor: Tensor) -> tuple[tuple[jax.Array], _Static]:
-    array, static = tensor.array, tensor._static
+    array, static = tensor.array, tensor.static_part
     if static is None or static is _NUMBER:
         return (array,), static and (static, ())
-    # Hooks belong to the array that they were registered for. Their numbers tell compiled programs when they change.
+    # Hooks belong to the array that they were registered for. Compiled programs are made again when their numbers change.
     return (array,), (static, tuple(static.entries)) if static.array is array and static.entries else None
 
 
 def _unflattened(static: _Static, children: tuple[jax.Array, ...]) -> Tensor:
     tensor = wrap(children[0])
     if static is not None:
-        tensor._static = static[0] if static[0] is _NUMBER else static[0].of(children[0])
+        tensor.static_part = static[0] if static[0] is _NUMBER else static[0].of(children[0])
     return tensor
 
 

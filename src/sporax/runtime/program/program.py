@@ -301,7 +301,7 @@ class Program:
 
 def _holds_one_array(argument: Any) -> bool:
     """Whether an argument is an array to the program, and nothing else."""
-    return type(argument) in SESSION.holders and argument._static is None
+    return type(argument) in SESSION.holders and argument.static_part is None
 
 
 _MOST_ASSIGNING = 8
