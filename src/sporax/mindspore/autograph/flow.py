@@ -280,7 +280,7 @@ def raised(error: Any) -> Any:
     """An error that the user raises: if that depends on a tensor, it is raised when the program has run."""
     error = error() if isinstance(error, type) else error
     if isinstance(error, BaseException) and frames.compiling():
-        # Marked, so that `_branches` distinguishes it from mistakes; with the tensors of its words, which are known after the run.
+        # Marked, so that `_branches` distinguishes it from mistakes; the tensors of its words are known after the run.
         described, arrays = _described(error.args)
         raised_error = error
 
