@@ -71,6 +71,15 @@ def test_fields_are_merged(mode, operator):
         np.testing.assert_allclose(result[field], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "dtypes", [("int16", "float32", "int32"), ("int32", "float16", "int32"), ("int32", "float32", "int64")]
+)
+def test_fields_have_the_dtypes_of_mindspore(dtypes):
+    layer = nn.MultiFieldEmbeddingLookup(5, 2, 3)
+    with pytest.raises(TypeError, match="For 'MultiFieldEmbeddingLookup', the dtype of"):
+        layer(*(Tensor(np.ones((1, 4), dtype)) for dtype in dtypes))
+
+
 def test_windows_are_unfolded_along_the_channels():
     image = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
     result = nn.Unfold([1, 2, 2, 1], [1, 1, 2, 1], [1, 1, 1, 1])(Tensor(image)).asnumpy()

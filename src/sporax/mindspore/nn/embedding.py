@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sporax.base.errors import For, SporaxRuntimeError, SporaxValueError
+from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import context, ops
 from sporax.mindspore._declared import setting
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, wrap
@@ -288,7 +288,14 @@ class MultiFieldEmbeddingLookup(EmbeddingLookup):
 
         Raises:
             SporaxValueError: other shapes.
+            SporaxTypeError: indices other than int32 and int64, values other than float32, fields other than int32.
         """
+        for name, value, allowed in (
+            ("input_indices", input_indices, (dtypes.int32, dtypes.int64)),
+            ("input_values", input_values, (dtypes.float32,)),
+            ("field_ids", field_ids, (dtypes.int32,)),
+        ):
+            For("MultiFieldEmbeddingLookup").one_of(f"the dtype of {name}", value.dtype, allowed, kind=SporaxTypeError)
         shape = input_indices.shape
         if len(shape) != 2 or input_values.shape != shape or field_ids.shape != shape:
             raise SporaxValueError(
