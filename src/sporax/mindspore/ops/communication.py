@@ -378,15 +378,14 @@ def gather_object(
 ) -> None:
     """Every member's object into its place of the list at world rank `dst`."""
     members = groups.find(group, "gather_object")
-    check_member("gather_object", members, dst)
-    objects = [None] * members.size
-    # All ranks take part before any of them checks its list, or the others would wait.
-    all_gather_object(objects, obj, group)
-    if groups.this_rank() != dst:
-        return
-    if object_gather_list is None or len(object_gather_list) != members.size:
+    is_receiver = groups.this_rank() == check_member("gather_object", members, dst)
+    # Before anything is sent, as in MindSpore: what failed here would meet the next exchange of the others.
+    if is_receiver and (not isinstance(object_gather_list, list) or len(object_gather_list) != members.size):
         raise For("gather_object").type_error(f"'object_gather_list' must have {members.size} places at rank {dst}")
-    object_gather_list[:] = objects
+    objects = [None] * members.size
+    all_gather_object(objects, obj, group)
+    if is_receiver:
+        object_gather_list[:] = objects  # type: ignore[index]  # checked above
 
 
 def broadcast_object_list(object_list: list[Any], src: int = 0, group: str | None = None, device: Any = None) -> None:

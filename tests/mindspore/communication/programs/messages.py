@@ -163,6 +163,7 @@ def check_in_place():
         lambda: dist.broadcast_object_list(shared, src="1"),
         lambda: dist.broadcast_object_list({}),
         lambda: dist.gather_object(1, objects, dst="1"),
+        lambda: dist.gather_object(1, {}, dst=RANK),
         lambda: dist.scatter_object_list(None, shared),
         lambda: dist.scatter_object_list(parts, {None}, RANK),
         lambda: dist.scatter_object_list(parts, {}, RANK),
