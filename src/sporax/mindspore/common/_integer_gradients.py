@@ -241,7 +241,8 @@ def _evaluate(
         if all(entry is None for entry in operand_slopes):
             results, result_slopes = _bind(equation, operands), [None] * len(equation.outvars)
         else:
-            differentiate = _by_branches if equation.primitive.name == "cond" else _with_slopes
+            own = {"cond": _by_branches, "dot_general": _product}
+            differentiate = own.get(equation.primitive.name, _with_slopes)
             if equation.params.get("name") in _smooth_forms:
                 differentiate = _by_smooth_form
             results, result_slopes = differentiate(equation, operands, operand_slopes)
@@ -272,11 +273,6 @@ def _with_slopes(
     # A cast is where integers and floats meet.
     if name == "convert_element_type":
         return _converted(operands[0], slopes[0], equation.params["new_dtype"])
-    dtype = equation.params.get("preferred_element_type")
-    # A product of integers by floats casts them itself.
-    if name == "dot_general" and dtype is not None and jnp.issubdtype(dtype, jnp.floating):
-        pairs = zip(operands, slopes, strict=True)
-        operands = [_converted(*pair, dtype)[0][0] if pair[1] is not None else pair[0] for pair in pairs]
     results = _bind(equation, operands)
     numbers = _SMOOTH.get(name)
     # Floats that integers only choose (rows of a table) have their derivative by JAX: a slope would count it twice.
@@ -294,6 +290,18 @@ def _with_slopes(
         _carried(result, slope) if jnp.issubdtype(slope.dtype, jnp.floating) else None
         for result, slope in zip(results, smooth_results, strict=True)
     ]
+
+
+def _product(
+    equation: JaxprEqn, operands: list[Array], slopes: list[Array | None]
+) -> tuple[list[Array], list[Array | None]]:
+    """A matrix product: one of integers by floats casts them itself."""
+    dtype = equation.params["preferred_element_type"]
+    if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+        return _with_slopes(equation, operands, slopes)
+    pairs = zip(operands, slopes, strict=True)
+    results = _bind(equation, [pair[0] if pair[1] is None else _converted(*pair, dtype)[0][0] for pair in pairs])
+    return results, [None] * len(results)
 
 
 def _by_smooth_form(

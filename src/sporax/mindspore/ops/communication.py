@@ -384,8 +384,8 @@ def gather_object(
         raise For("gather_object").type_error(f"'object_gather_list' must have {members.size} places at rank {dst}")
     objects = [None] * members.size
     all_gather_object(objects, obj, group)
-    if is_receiver:
-        object_gather_list[:] = objects  # type: ignore[index]  # checked above
+    if is_receiver and object_gather_list is not None:
+        object_gather_list[:] = objects
 
 
 def broadcast_object_list(object_list: list[Any], src: int = 0, group: str | None = None, device: Any = None) -> None:

@@ -183,7 +183,7 @@ class Variant:
             return None
         arrays = []
         for arg, kind, (shape, dtype) in zip(args, self.holders, self.signature.leaves, strict=True):
-            if type(arg) is not kind or arg.static_part is not None:  # type: ignore[attr-defined]  # as below
+            if type(arg) is not kind or getattr(arg, "static_part", None) is not None:
                 return None
             array: jax.Array = arg.raw  # type: ignore[attr-defined]  # arguments are Tensors here
             if array.dtype != dtype or array.shape != shape:
