@@ -71,6 +71,74 @@ def _roi_align(
     return jax.vmap(one)(rois)
 
 
+def _position_sensitive(features: Array, rois: Array, spatial_scale: float, grid: tuple[int, int], dim: int) -> Array:
+    """Means over the cells of regions, each cell from channels of its own (R-FCN, Dai et al. 2016), as (regions, dim, *grid).
+
+    Args:
+        features: (n, dim * cells, h, w).
+        rois: (regions, 5): number of the image, then x1, y1, x2, y2 in pixels of the original image.
+        spatial_scale: size of the features over size of the original image.
+        grid: cells of a region down and across.
+        dim: channels of the result.
+    """
+    check.same_dtype("PSROIPooling", features=features, rois=rois)
+    channels = dim * math.prod(grid)
+    For("PSROIPooling").refuse(features.shape[1] != channels, f"dim 1 of 'features' must be {channels}", features.shape)
+
+    def inside(first: Array, last: Array, cells: int, size: int) -> Array:
+        """Which of `size` pixels belong to each cell, (cells, size)."""
+        # C rounds halves away from zero. MindSpore leaves the last row and column of the features out.
+        start, end = (jnp.trunc(at * spatial_scale + jnp.copysign(0.5, at)) for at in (first, last))
+        edges = jnp.arange(cells + 1) * (jnp.maximum(end - start, 0.1) / cells)
+        low, high = (
+            jnp.clip(edge + start, 0, size - 1)[:, None] for edge in (jnp.floor(edges[:-1]), jnp.ceil(edges[1:]))
+        )
+        return ((jnp.arange(size) >= low) & (jnp.arange(size) < high)).astype(features.dtype)
+
+    def one(roi: Array) -> Array:
+        image = features[roi[0].astype(jnp.int32)].reshape(dim, *grid, *features.shape[2:])
+        rows, columns = (inside(roi[2 - axis], roi[4 - axis], grid[axis], features.shape[2 + axis]) for axis in (0, 1))
+        return jnp.einsum("dghyx,gy,hx->dgh", image, rows, columns) / jnp.maximum(
+            rows.sum(1)[:, None] * columns.sum(1), 1
+        )
+
+    return jax.vmap(one)(rois)
+
+
+@operator("PSROIPooling(spatial_scale, group_size, output_dim)", function="", dims="n c! h! w!, b five! r")
+def _ps_roi_pooling(
+    features: check.Rank4, rois: Array, spatial_scale: float, group_size: int, output_dim: int
+) -> Array:
+    """Position-sensitive pooling to (b * regions, output_dim, group_size, group_size); `rois` is (b, 5, regions).
+
+    MindSpore reads the memory of `rois` as (b * regions, 5), whatever its dims; its kernel for gradients does not, and counts the
+    last row and column, so that gradients here, which follow from the values, differ.
+    """
+    For("PSROIPooling").refuse(
+        rois.ndim != 3 or rois.shape[1] != 5, "'rois' must have shape (n, 5, regions)", rois.shape
+    )
+    return _position_sensitive(features, rois.reshape(-1, 5), spatial_scale, (group_size, group_size), output_dim)
+
+
+@operator("PsROIPooling(pooled_height, pooled_width, num_rois, spatial_scale, out_dim, group_size)", function="")
+def _inner_ps_roi_pooling(
+    features: check.Rank4,
+    rois: check.Rank2,
+    pooled_height: int,
+    pooled_width: int,
+    num_rois: int,
+    spatial_scale: float,
+    out_dim: int,
+    group_size: int,
+) -> tuple[Array, Array]:
+    """The same of `rois` (num_rois, 5), and the channel that each cell came from (int32)."""
+    grid = (pooled_height, pooled_width)
+    pooled = _position_sensitive(features, rois[:num_rois], spatial_scale, grid, out_dim)
+    return pooled, jnp.broadcast_to(
+        jnp.arange(out_dim * math.prod(grid), dtype=jnp.int32).reshape(-1, *grid), pooled.shape
+    )
+
+
 def _corners(name: str, **boxes: Array) -> None:
     check.floating(name, **boxes)
     for label, array in boxes.items():
