@@ -1,8 +1,9 @@
-"""Entries of public repositories that were drawn by chance: twenty that no test, row or note had used.
+"""Entries of public repositories that were drawn by chance, which no test, row or note had used.
 
 Method: entries are files `train*.py`, `eval*.py`, `run_*.py` and the like that start from the command line, a folder counts once;
 `random.Random(59)` shuffles the folders and chooses one of the entries in each. Data and sizes are made as in
-`tools/_public_scripts.py`. Nothing was left out because it does not run.
+`tools/_public_scripts.py`. Nothing was left out because it does not run. The last two are of a second draw (seed 61, of
+the subjects `recommend`, `gnn`, `hpc`, `nlp` and `audio`), the first to train on rows and on edges.
 """
 
 from __future__ import annotations
@@ -170,6 +171,19 @@ def speech(folder: Path, copies: int) -> None:
         (folder / f"{number}.txt").write_text("TWO WORDS\n")
         lines.append(f"{folder}/{number}.wav,{folder}/{number}.txt\n")
     (folder / "test.csv").write_text("".join(lines))
+
+
+def views(folder: Path, copies: int) -> None:
+    """Views of adverts with 39 features each, a row each."""
+    columns = {"feat_ids": drawn(12, 39, high=200), "feat_vals": drawn(12, 39, high=9, kind=np.float32) / 9}
+    records(folder / "train_input_part.mindrecord00", copies, **columns, label=drawn(12, 1, high=2, kind=np.float32))
+
+
+def edges(folder: Path, copies: int) -> None:
+    """A graph of 24 nodes, each with three edges."""
+    folder.mkdir(parents=True)
+    lines = [f"{node} {(node + step) % 24} 1.0\n" for node in range(24) for step in (1, 5, 7)]
+    (folder / "edges.txt").write_text("".join(lines))
 
 
 DRAWN = {
@@ -388,7 +402,7 @@ DRAWN = {
         }
         | {"num_expected_pos_stage2": 16, "num_expected_neg_stage2": 64, "num_expected_total_stage2": 64}
         | {"num_parallel_workers": 1, "python_multiprocessing": False, "sgd_step": [1]},
-        why="`PsROIPooling` is not offered",
+        why="not run since `PsROIPooling` is offered",
     ),
     "lite_hrnet": Program(
         "models",
@@ -439,5 +453,28 @@ DRAWN = {
         copies=1,
         results=["WER"],
         why="needs the package `deepspeech_pytorch`, which was not installed",
+    ),
+    "sdne": Program(
+        "models",
+        "research/gnn/sdne",
+        "train.py",
+        edges,
+        "--data_path {data}/edges.txt --device_target CPU --epochs 1 --dataset WIKI",
+        constants={"src.config:cfg.WIKI.batch": 8, "src.config:cfg.WIKI.hidden_size": [16, 8]}
+        | {"src.config:cfg.WIKI.reconstruction.check": False},
+        copies=1,
+        why="not distributed: one of the eight devices works",
+    ),
+    "deep_and_cross": Program(
+        "models",
+        "research/recommend/deep_and_cross",
+        "train.py",
+        views,
+        "--data_path {data} --device_target GPU --epochs 1 --batch_size 4 --vocab_size 200 --emb_dim 4 "
+        "--deep_layer_dim 16 16 --cross_layer_num 2",
+        "--is_distributed 1",
+        settings={"src.datasets:create_dataset": {"line_per_sample": 1}},
+        copies=1,
+        why="it sets no parallel mode: one of the eight devices works",
     ),
 }

@@ -17,6 +17,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.abc
+import importlib.machinery
 import inspect
 import json
 import multiprocessing
@@ -73,7 +75,7 @@ def keep_all(arguments: Arguments) -> None:
 
 
 def same(image: Any) -> Any:
-    """The image as it is."""
+    """The image, or what else it is called with, as it is."""
     return image
 
 
@@ -242,6 +244,39 @@ def watch_optimizers() -> list[Any]:
     return made
 
 
+class Gone:
+    """A name that the wheel has no more: a private one checks arguments and passes all, others raise when they are called."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+        if not self.name.rpartition(".")[2].startswith("_"):
+            raise NotImplementedError(f"{self.name} left MindSpore")
+        return same
+
+
+class OldModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Modules of MindSpore that the wheel has no more, for programs that import more names than they use."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """The transforms in C++, which are the only ones now, and the parts of `parallel._transformer`."""
+        if re.match(r"mindspore\.(dataset\.\w+\.c_transforms$|parallel\._transformer)", name):
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        """Have the module offer the names of the package that it was in, or any public or private one."""
+        package, _, last = module.__name__.rpartition(".")
+
+        def gone(name: str) -> Gone:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return Gone(f"{module.__name__}.{name}")
+
+        module.__getattr__ = functools.partial(getattr, sys.modules[package]) if last == "c_transforms" else gone
+
+
 def main() -> None:
     """Close the doors, run the script, and write the weights, however it ends."""
     settings_file, script, *arguments = sys.argv[1:]
@@ -253,6 +288,7 @@ def main() -> None:
         preset(ms.context, on_the_cpu, "set_context")
         ms.set_context = ms.context.set_context
         importlib.import_module("mindspore._c_expression").Tensor = ms.Tensor  # releases up to 2.4 have it
+        sys.meta_path.append(OldModules())
     for place, values in settings["arguments"].items():
         module, name = place.split(":")
         owner = importlib.import_module(module)
