@@ -582,8 +582,8 @@ PROGRAMS = {
         {"optimizer": {"lr_init": 0.01 / 8, "warmup_bias_lr": 0.1 / 8, "gp_weight_decay": 0.0005 * 8}},
         why="without Nesterov's momentum, which the wheel's kernel for CPUs leaves out. In one of 128 channels a max pooling "
         "takes the other of two near values, which shifts of norms before it follow. The wheel adds losses of earlier steps to "
-        "those that it prints (`x = Tensor(0.0); x += 1` under `jit` gives 1, 2, 3); biases of objectness differ by 8.1e-4. Its "
-        "loss is multiplied by the number of ranks; on eight, rates are divided by it",
+        "those that it prints (`x = Tensor(0.0); x += 1` under `jit` gives 1, 2, 3); biases of objectness differ by 8.1e-4, why "
+        "is not known. Its loss is multiplied by the number of ranks; on eight, rates are divided by it",
     ),
     "mindface": Program(
         "mindface",
