@@ -42,27 +42,15 @@ def _tensor_map(draw: random.Random, num_axes: int, num_dims: int, nested: bool)
 
 
 def cases() -> list[dict[str, Any]]:
-    """Matrix, tensor map, shape and rank; a second layout of the same tensor; step and size of an optimizer's sharding."""
+    """Matrix, tensor map, shape and rank."""
     draw = random.Random(45)
     made = []
     for number in range(NUM_CASES):
         num_ranks, num_dims, nested = draw.choice(RANKS), draw.choice([1, 2, 2, 3]), number % 3 == 0
-        matrix, new_matrix = _matrix(draw, num_ranks), _matrix(draw, num_ranks)
+        matrix = _matrix(draw, num_ranks)
         shape = [draw.choice([num_ranks, 2 * num_ranks]) for _ in range(num_dims)]
         entries = _tensor_map(draw, len(matrix), num_dims, nested)
-        used = [axis for entry in entries for axis in (entry if isinstance(entry, list) else [entry])]
-        repeated = [axis for axis in range(len(matrix)) if axis not in used]
-        made.append(
-            {
-                "from": [matrix, entries, shape],
-                "to": [new_matrix, _tensor_map(draw, len(new_matrix), num_dims, nested), shape],
-                "rank": draw.randrange(num_ranks),
-                "nested": nested,
-                "opt": [int(np.prod(matrix[len(matrix) - repeated[0] :])), matrix[-repeated[0] - 1]]
-                if repeated
-                else [0, 0],
-            }
-        )
+        made.append({"layout": [matrix, entries, shape], "rank": draw.randrange(num_ranks), "nested": nested})
     return made
 
 
@@ -70,23 +58,13 @@ def record(tools: ModuleType) -> list[dict[str, Any]]:
     """The answers to `cases`."""
     answers = []
     for case in cases():
-        matrix, entries, shape = case["from"]
+        matrix, entries, shape = case["layout"]
         strategy = tools._get_tensor_strategy(matrix, entries)
-        answer: dict[str, Any] = {
-            "strategy": strategy,
-            "expanded": tools._expand_layout(matrix, entries, shape),
-            "item": tools._extract_layout_item([matrix, entries, shape, 0, 1, -1]),
-            "opt": tools._construct_tensor_layout_for_opt_shard_by_layout(matrix, entries, *case["opt"], shape),
-            "pair": tools._construct_from_to_tensor_layout(shape, [2, *matrix], entries, shape, *case["to"][:2]),
-            "spans": tools._chunk_shape_by_strategy(shape, strategy)[-2:],
-        }
-        ranks = list(range(int(np.prod(matrix))))
+        answer: dict[str, Any] = {"strategy": strategy, "spans": tools._chunk_shape_by_strategy(shape, strategy)[-2:]}
+        ranks = range(int(np.prod(matrix)))
+        # The wheel has no slices of dimensions that several axes shard.
         if not case["nested"]:
-            pair = tuple(map(tuple, case["from"])), tuple(map(tuple, case["to"]))
             answer["indices"] = [tools._get_tensor_slice_index(matrix, strategy, entries, rank) for rank in ranks]
             answer["part"] = tools._load_tensor_shape(matrix, entries, shape, case["rank"])
-            answer["needed"] = tools._get_needed_rank_list_by_layouts(*pair, ranks, case["rank"])
-        stages = [matrix, entries, shape, ranks], [matrix, entries, shape, list(range(3 * len(ranks)))]
-        answer["merged"] = tools._get_pipeline_operator_map(*stages, case["rank"])
         answers.append(plain(answer))
     return answers
