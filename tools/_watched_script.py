@@ -9,7 +9,9 @@ number of steps of every optimizer go into the file that the settings name. `arg
 classes where a script holds its sizes in its source: `{"src.utils:GPTConfig": {"num_layers": 2}}`; `constants` replace its
 attributes, `{"src.config:Config.epochs": 1}`. Of an evaluation (`results` of the settings) the weights follow from their names
 where it would load a checkpoint, and the numbers that it prints in lines with one of those words are what it leaves. `float32`
-leaves out the float16 that a script chose.
+leaves out the float16 that a script chose. `steps` ends every source after so many batches. `ulp` moves each first weight by one
+unit in the last place of that type, up or down by chance: two runs of one framework that differ in this alone tell how much a
+program magnifies rounding.
 """
 
 from __future__ import annotations
@@ -58,8 +60,11 @@ def preset(owner: Any, change: Callable[[Arguments], None], method: str = "__ini
 def in_order(arguments: Arguments) -> None:
     """A source that does not shuffle."""
     one_worker(arguments)
-    if arguments.get("sampler") is None:
+    sampler = arguments.get("sampler")
+    if sampler is None:
         arguments["shuffle"] = False
+    elif hasattr(sampler, "shuffle"):  # one of the script's own
+        sampler.shuffle = False
 
 
 def one_worker(arguments: Arguments) -> None:
@@ -131,9 +136,23 @@ def seeded_transforms(arguments: Arguments) -> None:
     one_worker(arguments)
     operations = arguments.get("operations")
     if isinstance(operations, list):
-        arguments["operations"] = [Seeded(each) if inspect.isfunction(each) else each for each in operations]
-    elif inspect.isfunction(operations):
+        arguments["operations"] = [Seeded(each) if of_script(each) else each for each in operations]
+    elif of_script(operations):
         arguments["operations"] = Seeded(operations)
+
+
+def of_script(transform: Any) -> bool:
+    """Whether the script made a transform: a function, or an object of a class of its own."""
+    return inspect.isroutine(transform) or not type(transform).__module__.startswith(
+        ("mindspore", "sporax", "builtins")
+    )
+
+
+def seeded_batches(arguments: Arguments) -> None:
+    """What the script makes of a batch does not depend on what was drawn before."""
+    one_worker(arguments)
+    if arguments.get("per_batch_map") is not None:
+        arguments["per_batch_map"] = Seeded(arguments["per_batch_map"])
 
 
 def close_the_doors() -> None:
@@ -155,7 +174,7 @@ def close_the_doors() -> None:
             preset(source, in_order)
     dataset.Dataset.shuffle = lambda self, *_, **__: self
     preset(dataset.Dataset, seeded_transforms, "map")
-    preset(dataset.Dataset, one_worker, "batch")
+    preset(dataset.Dataset, seeded_batches, "batch")
     preset(dataset.GeneratorDataset, seeded_source)
     preset(nn.Dropout, keep_all)
     for place in ("mindspore.dataset.vision", "mindspore.dataset.vision.c_transforms"):
@@ -186,6 +205,34 @@ def named_value(name: str, value: np.ndarray) -> np.ndarray:
         return value
     bound = float(np.sqrt(3 / max(1, np.prod(value.shape[1:]))))
     return np.random.RandomState(zlib.crc32(name.encode())).uniform(-bound, bound, value.shape).astype(value.dtype)
+
+
+def less_than(_: Any = None) -> Callable[[Any, Any], Any]:
+    """`ops.Less()` that takes a number for the first operand, too, as programs for older releases ask it to."""
+
+    def less(x: Any, y: Any) -> Any:
+        return y > x
+
+    return less
+
+
+def off_by_one(value: np.ndarray, kind: str) -> np.ndarray:
+    """A value moved up or down by one unit in the last place of a type; zeros, whole numbers and single ones stay."""
+    if not np.issubdtype(value.dtype, np.floating) or not value.ndim:
+        return value
+    up = np.random.RandomState(value.size).randint(0, 2, value.shape)
+    return (value * (1 + np.finfo(kind).eps * (2.0 * up - 1))).astype(value.dtype)
+
+
+def stop_after(steps: int) -> None:
+    """So many batches and no more."""
+    original = dataset.Dataset.batch
+
+    @functools.wraps(original)
+    def shortened(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(self, *args, **kwargs).take(steps)
+
+    dataset.Dataset.batch = shortened
 
 
 def load_by_name() -> None:
@@ -228,8 +275,8 @@ class Printed:
         return np.array([float(number) for numbers in found for number in numbers])
 
 
-def watch_optimizers() -> list[Any]:
-    """The optimizers that the script is going to make, whose weights get values by name."""
+def watch_optimizers(ulp: str) -> list[Any]:
+    """The optimizers that the script makes, whose weights get values by name, off by one unit in the last place of type `ulp`."""
     made: list[Any] = []
     original = nn.Optimizer.__init__
 
@@ -238,7 +285,8 @@ def watch_optimizers() -> list[Any]:
         original(self, *args, **kwargs)
         made.append(self)
         for parameter in self.parameters:
-            parameter.set_data(ms.Tensor(named_value(parameter.name, parameter.asnumpy())))
+            value = named_value(parameter.name, parameter.asnumpy())
+            parameter.set_data(ms.Tensor(off_by_one(value, ulp) if ulp else value))
 
     nn.Optimizer.__init__ = watched
     return made
@@ -287,6 +335,7 @@ def main() -> None:
     if "sporax" not in str(ms.__file__):
         preset(ms.context, on_the_cpu, "set_context")
         ms.set_context = ms.context.set_context
+        ms.ops.Less = ms.ops.operations.Less = less_than
         importlib.import_module("mindspore._c_expression").Tensor = ms.Tensor  # releases up to 2.4 have it
         sys.meta_path.append(OldModules())
     for place, values in settings["arguments"].items():
@@ -303,7 +352,9 @@ def main() -> None:
         for entry in owners:
             owner = owner[entry] if isinstance(owner, dict) else getattr(owner, entry)
         owner.update({name: value}) if isinstance(owner, dict) else setattr(owner, name, value)
-    optimizers = watch_optimizers()
+    optimizers = watch_optimizers(settings["ulp"])
+    if settings["steps"]:
+        stop_after(settings["steps"])
     if settings["float32"]:
         in_float32()
     if settings["results"]:

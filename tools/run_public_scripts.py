@@ -28,7 +28,8 @@ from run_model_zoo import NOT_RUN, relative
 
 PROGRAMS = CHOSEN | DRAWN
 HERE = Path(__file__).resolve().parent
-RUNS = ("wheel", "one", "eight")
+#: `ulp` is the wheel from first weights that are off by one unit in the last place of what the program computes in.
+RUNS = ("wheel", "one", "eight", "ulp")
 SECONDS = 900
 Outcome = dict[str, Any]
 
@@ -42,13 +43,13 @@ def merged(first: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return first | inner
 
 
-def prepared(program: Program, run: str, sources: Path, place: Path, float32: bool) -> list[str]:
+def prepared(program: Program, run: str, place: Path, options: argparse.Namespace) -> list[str]:
     """The script and its arguments, after data, a changed configuration and settings were written."""
     copies = program.copies if run == "eight" else 1
     data = place.parent / f"data{copies}"
     if not data.exists():
         program.data(data, copies)
-    home = sources / program.source / program.folder
+    home = options.sources.resolve() / program.source / program.folder
     if program.in_copy:
         home = shutil.copytree(home, place / "program")
         for file in data.iterdir():
@@ -71,9 +72,9 @@ def prepared(program: Program, run: str, sources: Path, place: Path, float32: bo
         config.write_text(text)
     constants = program.constants | (program.constants_on_eight if run == "eight" else {})
     written = json.dumps({"arguments": program.settings, "constants": constants, "results": program.results})
-    settings = {"weights": str(place / "weights.npz"), "float32": float32} | json.loads(
-        written.replace("{data}", str(data))
-    )
+    settings = {"weights": str(place / "weights.npz"), "float32": options.float32, "steps": options.steps}
+    settings["ulp"] = ("float32" if options.float32 else program.computes) if run == "ulp" else ""
+    settings |= json.loads(written.replace("{data}", str(data)))
     (place / "settings.json").write_text(json.dumps(settings))
     text = f"{program.arguments} {program.on_eight if run == 'eight' else ''}"
     return [str(home / program.script), *text.format(**values).split()]
@@ -84,10 +85,10 @@ def run_one(name: str, run: str, options: argparse.Namespace) -> None:
     place = options.folder.resolve() / name / run
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    script = prepared(PROGRAMS[name], run, options.sources.resolve(), place, options.float32)
+    script = prepared(PROGRAMS[name], run, place, options)
     start = [sys.executable, "-m", "sporax", "run", *(["--local_devices", "8"] if run == "eight" else [])]
     command = [
-        *([options.wheel] if run == "wheel" else start),
+        *([options.wheel] if run in ("wheel", "ulp") else start),
         str(HERE / "_watched_script.py"),
         str(place / "settings.json"),
         *script,
@@ -150,13 +151,14 @@ def last_error(folder: Path) -> str:
 def summary(name: str, folder: Path) -> Outcome:
     """Steps and differences of a program."""
     found = {run: weights_of(folder / name / run) for run in RUNS}
-    row: Outcome = {run: steps(found[run]) for run in RUNS}
+    row: Outcome = {run: steps(found[run]) for run in RUNS[:3]}
     row["to one"] = difference(found["eight"], found["one"])
     row["to the wheel"] = difference(found["one"], found["wheel"])
+    row["wheel off by one ulp"] = difference(found["ulp"], found["wheel"])
     row["source"] = f"{PROGRAMS[name].source}: {PROGRAMS[name].folder or PROGRAMS[name].script}"
     row["why"] = PROGRAMS[name].why
     row["drawn"] = name in DRAWN
-    row |= {f"{run} error": last_error(folder / name / run) for run in RUNS if not found[run]}
+    row |= {f"{run} error": last_error(folder / name / run) for run in RUNS[:3] if not found[run]}
     return row
 
 
@@ -175,7 +177,8 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="programs, or texts in their names, separated by commas")
     parser.add_argument("--float32", action="store_true", help="without the float16 that programs choose")
-    parser.add_argument("--runs", default=",".join(RUNS), help="of wheel,one,eight; others are read")
+    parser.add_argument("--steps", type=int, default=0, help="end after so many, to see what one step does")
+    parser.add_argument("--runs", default=",".join(RUNS), help="of wheel,one,eight,ulp; others are read")
     parser.add_argument(
         "--write", type=Path, help="file for the summary, e.g. tools/public_scripts.json; other rows stay"
     )
@@ -183,7 +186,7 @@ def main() -> None:
     rows = json.loads(options.write.read_text()) if options.write and options.write.exists() else {}
     for name in wanted(options.only.split(",")):
         for run in filter(None, options.runs.split(",")):
-            if run != "wheel" or options.wheel:
+            if run not in ("wheel", "ulp") or options.wheel:
                 run_one(name, run, options)
         rows[name] = summary(name, options.folder)
         print(name, json.dumps(rows[name]), flush=True)
