@@ -315,7 +315,7 @@ def test_devices_win_over_a_call_of_plan_inside_the_script(plan, write):
 
 def test_a_saved_plan_for_another_number_of_devices_is_refused(plan, write):
     words = (
-        "import jax.numpy as jnp, os, sporax\nw = jnp.ones((8, 8))\nasked = os.environ.pop('SPORAX_PLAN_DEVICES')\n"
+        "import jax.numpy as jnp, os, sporax\nw = jnp.ones((8, 8))\nnumber = os.environ.pop('SPORAX_PLAN_DEVICES')\n"
         "from sporax.runtime.planned import function\nsaved = function._planned(jnp.dot, (w, w), 2, '', 'dynamic', {}, None, {}, None, None,"
         " function.Called((), ()), None, ())\n"
         "os.environ['SPORAX_PLAN_DEVICES'] = number\nsporax.plan(jnp.dot, w, w, saved=saved.plan.to_json())\n"
