@@ -532,6 +532,19 @@ def test_words_of_errors_have_the_values_of_the_run():
     assert [int(checked(*map(Tensor, values))) for values in ((1, 2), (6, 7), (10, 11))] == [3, 13, 21]
 
 
+def test_the_first_error_of_a_loop_is_raised():
+    @ms.jit
+    def checked(x):
+        while x.sum() < 100:
+            x = x * 2
+            if x.sum() > 50:
+                raise ValueError(f"large: {x}")
+        return x
+
+    with pytest.raises(ValueError, match=r"large: \[48\. 48\.\]"):  # a later round has 96, too
+        checked(Tensor(np.array([1.5, 1.5], np.float32)))
+
+
 def test_printing_shows_values(capfd):
     @ms.jit
     def shows(x):

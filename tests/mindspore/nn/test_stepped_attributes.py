@@ -80,6 +80,71 @@ def test_a_step_reads_what_the_one_before_assigned(mode):
     assert float(net.state[0, 0]) == 201
     del net.state
     assert not hasattr(net, "state")
+    net.state = None
+    assert float(net(full(1))[0, 0]) == 3
+    net.state = nn.ReLU()
+    net.state = None
+    assert net.state is None
+
+
+class Scales(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.scale = 1
+
+    def construct(self, x):
+        y = x * self.scale
+        if self.training:
+            self.scale = x.sum()
+        return y
+
+
+def test_numbers_in_between(mode):
+    net = Scales()
+    net.set_train()
+    assert [float(net(full(1))[0, 0]) for _ in range(3)] == [1, 2, 2]
+    net.set_train(False)
+    for scale in (2, 3, 4, 4.5):
+        net.scale = scale
+        assert float(net(full(1))[0, 0]) == scale
+    net.set_train()
+    net(full(1))
+    del net.scale
+    with pytest.raises(AttributeError):
+        net(full(1))
+    # A step that assigns first has it again.
+    other = Keeps()
+    for value in (1, 2):
+        other(full(value))
+        assert float(other.last[0, 0]) == 2 * value
+        del other.last
+        assert not hasattr(other, "last")
+
+
+class Cache(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.rows = None
+
+    def construct(self, x, position):
+        if self.rows is None:
+            self.rows = ops.zeros((3, 2))
+        self.rows[position] = x
+        self.rows[position][0] += 5
+        return self.rows.sum()
+
+
+def test_parts_are_written_to(mode):
+    net = Cache()
+    row = Tensor(np.array([1, 2], np.float32))
+    assert [float(net(row, Tensor(position, ms.int32))) for position in range(3)] == [8, 16, 24]
+    before = net.rows
+    net.rows[1] = 0
+    assert net.rows.asnumpy().tolist() == [[6, 2], [0, 0], [6, 2]]
+    # What was read before an assignment is another Tensor.
+    net.rows = net.rows + 1
+    before[0] = 9
+    assert net.rows.asnumpy().tolist() == [[7, 3], [1, 1], [7, 3]]
 
 
 class Loops(nn.Cell):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -270,13 +270,14 @@ class SteppedAttribute:
 
     @variable.setter
     def variable(self, variable: Parameter | None) -> None:
-        if self._decides and variable is not self._variable:
+        # Of two values in a row each decides, too.
+        if self._decides and (variable is None or variable is not self._variable):
             frames.touch()
         self._variable = variable
 
     def fingerprint(self) -> Hashable:
         """What steps depend on that read the attribute: which variable or value it is."""
-        return ByIdentity(self.value if self.variable is None else self.variable) if self._decides else None
+        return ByIdentity((self.value if self.variable is None else self.variable) if self._decides else self)
 
     def set(self, value: object) -> None:
         """Assign, inside of a step or outside."""
@@ -298,7 +299,16 @@ class SteppedAttribute:
             return self.value
         # Outside of steps a copy, since the next step gives the buffer away.
         array = self.variable.array
-        return Tensor(array if compiling else jnp.array(array, copy=True))
+        tensor = Tensor(array if compiling else jnp.array(array, copy=True))
+        tensor._part_of = _ReadFrom(self, array)
+        return tensor
+
+    def __getitem__(self, index: Any) -> object:
+        return self.get()
+
+    def _put(self, index: Any, value: Tensor, is_view: bool) -> None:
+        """Take a Tensor that was read from here and then written to in part, as a `Tensor` takes a part of itself."""
+        self.set(value)
 
     def _variable_for(self, array: jax.Array, first: jax.Array | float) -> Parameter:
         """The variable for arrays of this shape and dtype, made with `first` as its value where there is none."""
@@ -308,6 +318,21 @@ class SteppedAttribute:
                 value = Tensor(jnp.full(array.shape, first, array.dtype))
             self._variables[key] = Parameter(value, requires_grad=False)
         return self._variables[key]
+
+
+class _ReadFrom(NamedTuple):
+    """The attribute that a Tensor was read from, and its values then: ``self.last[0] = 1`` writes to both."""
+
+    attribute: SteppedAttribute
+    array: jax.Array
+    index: Any = ...
+
+    def parent(self) -> tuple[SteppedAttribute | None, bool]:
+        """The attribute, or None if something else has been assigned to it since; see `Tensor`'s own parts."""
+        variable = self.attribute.variable
+        # Compiled code writes to what has no name, and was read just now; its first trace reads other arrays each time.
+        is_present = frames.compiling() or (variable is not None and variable.array is self.array)
+        return (self.attribute if is_present else None), False
 
 
 Hook = Callable[..., Any]

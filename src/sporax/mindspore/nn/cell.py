@@ -337,10 +337,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             object.__setattr__(self, name, value)
         elif name in self._buffers and (value is None or isinstance(value, Tensor)):
             self.set_buffer(name, value)
-        elif isinstance(value, Parameter):
-            self._set_parameter(name, value)
-        elif isinstance(value, Cell):
-            self._set_cell(name, value)
+        elif isinstance(value, Parameter | Cell):
+            self._stepped.pop(name, None)
+            self._set_parameter(name, value) if isinstance(value, Parameter) else self._set_cell(name, value)
         elif isinstance(parameter := self._params.get(name), Parameter) and isinstance(value, Tensor | int | float):
             # A number or Tensor that is assigned to a Parameter becomes its value, as in MindSpore.
             parameter.set_data(value)
@@ -452,7 +451,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         raise SporaxAttributeError(f"The '{type(self).__name__}' object has no attribute '{name}'.{hint}")
 
     def __delattr__(self, name: str) -> None:
-        if self._stepped.pop(name, None) is None:
+        if name in self._stepped and hasattr(self, name):
+            self._stepped[name].set(SteppedAttribute.UNSET)  # steps that assign it go on to do so
+        else:
             object.__delattr__(self, name)
         for registry in (self._cells, self._params, self._plain):
             registry.pop(name, None)
