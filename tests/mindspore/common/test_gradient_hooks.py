@@ -23,6 +23,24 @@ def test_a_hook_sees_and_replaces_the_gradient_of_a_tensor(mode):
     assert set(seen) == {()}
 
 
+def test_what_a_hook_returns_must_fit(mode):
+    def gradient(result):
+        def function(x):
+            double = x * 2
+            double.register_hook(lambda gradient: result)
+            return (double * double).sum()
+
+        return ms.grad(function)(Tensor([1.0, 2.0]))
+
+    with pytest.raises(
+        ValueError, match=r"'register_hook', the hook must return a gradient of shape \(2,\), but got \(\)"
+    ):
+        gradient(X)
+    with pytest.raises(TypeError, match="'register_hook', what the hook returns must be a Tensor or None, but got int"):
+        gradient(3)
+    assert gradient(Tensor([1.0, 2.0], ms.float16)).asnumpy().tolist() == [2, 4]
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_hooks_of_an_input_get_its_whole_gradient(mode, compiled):
     x, y = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])

@@ -79,11 +79,21 @@ class Hooks:
         return hooks
 
     def run(self, gradient: Tensor) -> Tensor:
-        """The gradient after all hooks, in the order of their registration."""
+        """The gradient after all hooks, in the order of their registration.
+
+        Raises:
+            SporaxTypeError: a hook returns neither a Tensor nor None.
+            SporaxValueError: a Tensor of another shape.
+        """
+        refuse = For("register_hook")
         # A copy: a hook may remove itself.
         for hook in list(self.entries.values()):
-            replaced = hook(gradient)
-            gradient = gradient if replaced is None else replaced
+            replaced = refuse.typed("what the hook returns", hook(gradient), "a Tensor or None", Tensor | None)
+            if replaced is None:
+                continue
+            if replaced.shape != gradient.shape:
+                raise refuse.error(f"the hook must return a gradient of shape {gradient.shape}", replaced.shape)
+            gradient = replaced.astype(gradient.dtype)
         return gradient
 
 

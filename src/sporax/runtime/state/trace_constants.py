@@ -119,7 +119,7 @@ def fail_when(flag: Any, error: BaseException | Callable[..., BaseException], ar
     """Make the program that is being traced raise `error`, or ``error(*arrays)``, when `flag`, a bool array, is true."""
 
     def note(is_raised: Any, *values: Any) -> None:
-        # Of the first alone: a `raise` in a loop has one error object, which a later round would describe anew.
+        # Of the first alone: a `raise` in a loop has one error object, which a later round would change.
         if bool(is_raised) and not SESSION.failed_checks:
             SESSION.failed_checks.append(error if isinstance(error, BaseException) else error(*values))
 
