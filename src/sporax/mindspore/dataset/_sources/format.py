@@ -77,14 +77,15 @@ class FileSampler(BuiltinSampler):
         return self.own_files or super().is_sharded()
 
     def share_of_unequal(self, files: NDArray[Any]) -> int | None:
-        """The rows of a rank on average, where files of unequal sizes are dealt out again in each pass; else None.
+        """The rows of a rank's files before any are drawn, where unequal ones are dealt out again in each pass; else None.
 
         Args:
             files: the file of each row.
         """
-        if self.shards is None or not (self.own_files and self._draws) or len(set(np.bincount(files))) == 1:
+        rows = np.bincount(files)
+        if self.shards is None or not (self.own_files and self._draws) or len(set(rows)) == 1:
             return None
-        share = -(-len(files) // self.shards[0])
+        share = int(rows[self.shards[1] :: self.shards[0]].sum())
         return share if self.num_samples is None else min(share, self.num_samples)
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
@@ -342,7 +343,7 @@ class FileDataset(SpecifiedDataset, SourceDataset):
         return sampler.share_of_unequal(_file_numbers(self._store())) if isinstance(sampler, FileSampler) else None
 
     def _count(self) -> int:
-        # MindSpore says the average, too.
+        # MindSpore counts the rows of the files in the order of their list, too.
         share = self._share_of_unequal()
         return super()._count() if share is None else share
 
