@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ps.protocol.messages import OptimizerSpec, VariableSpec
 
 if TYPE_CHECKING:
     from sporax.ps.worker.server_connection import ServerConnection
@@ -66,10 +65,9 @@ class RowCache:
         self._ahead: tuple[Ids, int, Any] | None = None
         self._requested: Ids | None = None
 
-    def spec(self, optimizer: OptimizerSpec, num_slots: int) -> VariableSpec:
-        """What a job of so many slots has to know of the table."""
-        max_rows = -(-self.settings.get("max_rows", 0) // num_slots)
-        return VariableSpec(self.key, self.name, 0, self.width, optimizer, **{**self.settings, "max_rows": max_rows})
+    def settings_per_slot(self, num_slots: int) -> dict[str, Any]:
+        """The settings in a job of so many slots, each of which counts its own rows."""
+        return {**self.settings, "max_rows": -(-self.settings.get("max_rows", 0) // num_slots)}
 
     def positions(self, connection: ServerConnection, ids: Ids) -> tuple[npt.NDArray[np.int32], Floats]:
         """Places of the ids of a training step in the cache, and their rows.
