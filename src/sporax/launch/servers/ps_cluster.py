@@ -22,17 +22,8 @@ from msgspec.structs import replace
 from sporax.base.errors import SporaxRuntimeError
 from sporax.cluster.board import process_state
 from sporax.cluster.environment import join_address
+from sporax.launch.jobs import supervision
 from sporax.launch.jobs.rank import BoundProcess, rank_command
-from sporax.launch.jobs.supervision import (
-    ClusterEnded,
-    Event,
-    JobReported,
-    Member,
-    MemberAdded,
-    ProcessesEnded,
-    RestartRule,
-    Supervision,
-)
 from sporax.launch.jobs.supervisor import Supervisor
 from sporax.launch.target import Target
 from sporax.ps.client.scheduler_link import Requester
@@ -43,9 +34,9 @@ from sporax.ps.sockets.security import Keys
 
 _QUERY_SECONDS = 0.25
 POLICIES = {
-    "scheduler": RestartRule(directs=True),
-    "server": RestartRule(restart_codes=(REPLACED,), serves=True),
-    "worker": RestartRule(),
+    "scheduler": supervision.RestartRule(directs=True),
+    "server": supervision.RestartRule(restart_codes=(REPLACED,), serves=True),
+    "worker": supervision.RestartRule(),
 }
 """Who of a job with parameter servers is started again; a parameter of the job says how often."""
 _RUNNING = ("R", "S", "D", "I", "t")
@@ -112,7 +103,7 @@ class LocalCluster(Supervisor):
         keys: Keys | None = None,
         share: NodeShare | None = None,
     ) -> None:
-        super().__init__(Supervision())
+        super().__init__(supervision.Supervision())
         self.directory = directory
         self._share = share or NodeShare(local_workers=max(workers, 1))
         numbers = {"MS_SERVER_NUM": str(servers), "MS_WORKER_NUM": str(workers or environ.get("MS_WORKER_NUM", "1"))}
@@ -155,9 +146,9 @@ class LocalCluster(Supervisor):
         child = self.children[(role, index)] = Child(role, index, node, len(self._children), variables, log)
         self._children.append(child)
         policy = replace(POLICIES[role], max_restarts=self._max_restarts)
-        self.handle(MemberAdded(child.number, Member(f"{role} {index}", policy)))
+        self.handle(supervision.MemberAdded(child.number, supervision.Member(f"{role} {index}", policy)))
 
-    def _events(self) -> Iterator[Event]:
+    def _events(self) -> Iterator[supervision.Event]:
         now = time.monotonic()
         for number in [number for number, moment in self._due.items() if moment <= now]:
             del self._due[number]
@@ -173,16 +164,16 @@ class LocalCluster(Supervisor):
                 self._requester.notify(Exited(child.role, child.node))
             if child.role == "scheduler" and status != 0 and (error := self._error_of_job()):
                 # An error of the job as a whole is named by the scheduler.
-                yield ClusterEnded(error)
+                yield supervision.ClusterEnded(error)
         if ended:
-            yield ProcessesEnded(ended, {number: now - self._started[number] for number in ended})
+            yield supervision.ProcessesEnded(ended, {number: now - self._started[number] for number in ended})
         # The scheduler is not queried at every turn: 50 requests a second would disturb it.
         if now >= self._queried and self.exit_code is None:
             self._queried = now + _QUERY_SECONDS
             # The last that it has said holds after its end.
             self._follow(self._requester.request(GetWanted(self._running_workers()), Wanted, 0.05) or self.wanted)
 
-    def _launcher_events(self) -> Iterator[Event]:
+    def _launcher_events(self) -> Iterator[supervision.Event]:
         """What launchers of other machines say."""
         return iter(())
 
@@ -206,7 +197,7 @@ class LocalCluster(Supervisor):
             return read_journal(journal_path(self.directory, int(self.address.rpartition(":")[2]))).error
         return ""
 
-    def _start(self, child: Child, now: float) -> Iterator[Event]:
+    def _start(self, child: Child, now: float) -> Iterator[supervision.Event]:
         self._started[child.number] = now
         output: int | IO[bytes] = subprocess.DEVNULL
         if child.log is not None:
@@ -215,7 +206,7 @@ class LocalCluster(Supervisor):
                 output = open(child.log, "ab")  # noqa: SIM115 (closed below)
             except OSError as error:
                 where = f"the output of {child.role} {child.index} must go to '{child.log}'"
-                yield ClusterEnded(f"{where}, but got: {error.strerror}")
+                yield supervision.ClusterEnded(f"{where}, but got: {error.strerror}")
                 return
         self.processes[child.number] = BoundProcess(functools.partial(self._command, child), child.environ, output)
         if not isinstance(output, int):
@@ -237,12 +228,12 @@ class LocalCluster(Supervisor):
         self._num_notices = len(target.notices)
         self.wanted = target
         if target.error:
-            self.handle(ClusterEnded(target.error))
+            self.handle(supervision.ClusterEnded(target.error))
         joined, retired = (
             frozenset(child.number for child in self._children if child.node in nodes)
             for nodes in (target.joined, target.retired)
         )
-        self.handle(JobReported(target.finished, joined, retired))
+        self.handle(supervision.JobReported(target.finished, joined, retired))
         if target.finished:
             return
         for role, count in (("server", target.servers), ("worker", target.workers if self._worker else 0)):

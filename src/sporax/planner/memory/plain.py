@@ -18,19 +18,7 @@ from math import prod
 from sporax.ir.graph import LITERAL
 from sporax.ir.placement import num_parts
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, MoveKind
-from sporax.planner.memory.backend import (
-    BARRIER,
-    COSTLY,
-    VIEWS,
-    Instruction,
-    Kernel,
-    KernelSchedule,
-    Kind,
-    carried_by,
-    combined_all_reduces,
-    in_order,
-    results_of,
-)
+from sporax.planner.memory import backend
 from sporax.planner.memory.step_events import Event, Timeline, Value
 from sporax.planner.rules import entry_for
 from sporax.planner.rules.loop_rules import CARRY, ENTER, RULES
@@ -51,12 +39,12 @@ class Plain:
 
     fuses_attention: bool = True
 
-    def compiled(self, timeline: Timeline) -> KernelSchedule:
+    def compiled(self, timeline: Timeline) -> backend.KernelSchedule:
         """One kernel for every event that is written."""
         pieces = _Pieces(timeline, self.fuses_attention)
-        needed = [*results_of(timeline, pieces.number), *carried_by(pieces.instructions)]
-        kernels = in_order(_fused(pieces.instructions, needed, pieces.entering))
-        return KernelSchedule(pieces.sizes, pieces.number, _late(kernels))
+        needed = [*backend.results_of(timeline, pieces.number), *backend.carried_by(pieces.instructions)]
+        kernels = backend.in_order(_fused(pieces.instructions, needed, pieces.entering))
+        return backend.KernelSchedule(pieces.sizes, pieces.number, _late(kernels))
 
 
 PLAIN = Plain()
@@ -71,7 +59,7 @@ def _edge(event: Event) -> str:
 class _Traits:
     """What an operator's name says of its instructions, as in `Instruction`."""
 
-    kind: Kind
+    kind: backend.Kind
     elementwise: bool
     in_place: bool
     costly: bool
@@ -109,23 +97,23 @@ class _Pieces:
         """Arrays that exist before an event, since values that it reads passed barriers with them."""
         return frozenset().union(*(self._waits.get(value, ()) for value in event.reads))
 
-    def _of(self, number: int, event: Event) -> Iterator[Instruction]:
+    def _of(self, number: int, event: Event) -> Iterator[backend.Instruction]:
         operator = event.operator
         if operator is None:
             yield from self._transfer(number, event)
-        elif operator.name in VIEWS:
+        elif operator.name in backend.VIEWS:
             operands = iter(event.reads)
             # What passes a barrier waits for all that passes it; a view waits for what its operand does.
             passed = self._after(event)
-            if operator.name == BARRIER:
+            if operator.name == backend.BARRIER:
                 passed |= {*map(self._array_of, event.reads)}
             self._waits.update(dict.fromkeys(event.writes, passed) if passed else {})
             for operand, result in zip(operator.operands, event.writes, strict=False):
                 if operand == LITERAL:
-                    yield Instruction(Kind.LOOP, (), (self._array_of(result),), number)
+                    yield backend.Instruction(backend.Kind.LOOP, (), (self._array_of(result),), number)
                 else:
                     self.number[result] = array = self._array_of(next(operands))
-                    self.entering.update([array] if operator.name in (ENTER, BARRIER) else ())
+                    self.entering.update([array] if operator.name in (ENTER, backend.BARRIER) else ())
         else:
             traits = self._traits(operator.name, bool(operator.bodies))
             reads, writes = self._arrays(event)
@@ -133,12 +121,14 @@ class _Pieces:
             if fused:
                 spec = operator.operation.results[0]
                 inside = (
-                    traits.kind is Kind.LOOP or prod(spec.shape) == fused.elements or operator.name != "dot_general"
+                    traits.kind is backend.Kind.LOOP
+                    or prod(spec.shape) == fused.elements
+                    or operator.name != "dot_general"
                 )
-                yield Instruction(Kind.LOOP if inside else Kind.FUSED, reads, writes, number)
+                yield backend.Instruction(backend.Kind.LOOP if inside else backend.Kind.FUSED, reads, writes, number)
                 return
             alone = len(writes) == 1
-            yield Instruction(
+            yield backend.Instruction(
                 traits.kind,
                 reads,
                 writes,
@@ -153,12 +143,12 @@ class _Pieces:
         if found is None:
             family = "" if has_bodies else entry_for(name).family
             # The edges of the program's loops are borders that no compiler fuses across.
-            kind = Kind.LOOP if family in _LOOPS and name not in RULES else Kind.KERNEL
-            found = _Traits(kind, family == _LOOPS[0], name.startswith(_IN_PLACE), name in COSTLY)
+            kind = backend.Kind.LOOP if family in _LOOPS and name not in RULES else backend.Kind.KERNEL
+            found = _Traits(kind, family == _LOOPS[0], name.startswith(_IN_PLACE), name in backend.COSTLY)
             self.traits[name, has_bodies] = found
         return found
 
-    def _transfer(self, number: int, event: Event) -> Iterator[Instruction]:
+    def _transfer(self, number: int, event: Event) -> Iterator[backend.Instruction]:
         moves = event.transfers[0].redistribution.moves
         if not moves:
             self.number[event.writes[0]] = self._array_of(event.reads[0])
@@ -173,7 +163,9 @@ class _Pieces:
             dtype = self.timeline.tensors[event.reads[0][0]].dtype
             combines = (*sorted(reduced[0].axes), reduced[0].reduction, dtype)
         sends = any(move.kind is not MoveKind.SLICE for move in moves)
-        yield Instruction(Kind.KERNEL if sends else Kind.LOOP, reads, writes, number, sends=sends, combines=combines)
+        yield backend.Instruction(
+            backend.Kind.KERNEL if sends else backend.Kind.LOOP, reads, writes, number, sends=sends, combines=combines
+        )
 
     def _arrays(self, event: Event) -> tuple[tuple[int, ...], tuple[int, ...]]:
         reads, writes = (tuple(map(self._array_of, values)) for values in (event.reads, event.writes))
@@ -192,15 +184,17 @@ class _Pieces:
         return array
 
 
-def _fused(instructions: Sequence[Instruction], results: Sequence[int], entering: Set[int]) -> list[Kernel]:
+def _fused(
+    instructions: Sequence[backend.Instruction], results: Sequence[int], entering: Set[int]
+) -> list[backend.Kernel]:
     """The kernels, in the order of the graph; the reductions of one group are one kernel."""
     written = _written(instructions, results, entering)
     inside = {array: entry for entry in instructions for array in entry.writes if array not in written}
-    kernels: dict[int, Kernel] = {}
+    kernels: dict[int, backend.Kernel] = {}
     for number, root in enumerate(instructions):
         if written.isdisjoint(root.writes):
             continue
-        kernels[number] = kernel = Kernel([root], set(), {*root.writes}, {root.event}, number, {*root.after})
+        kernels[number] = kernel = backend.Kernel([root], set(), {*root.writes}, {root.event}, number, {*root.after})
         # What is not written is computed again from what is.
         missing = [*root.reads]
         while missing:
@@ -211,22 +205,22 @@ def _fused(instructions: Sequence[Instruction], results: Sequence[int], entering
                 kernel.events.add(inside[array].event)
                 kernel.after |= inside[array].after
                 missing += inside[array].reads
-    for group in combined_all_reduces(instructions):
+    for group in backend.combined_all_reduces(instructions):
         first, *others = [number for number in group if number in kernels] or [-1]
         for number in others:
             kernels[first].combine(kernels.pop(number))
     return [*kernels.values()]
 
 
-def _late(kernels: Sequence[Kernel]) -> list[Kernel]:
+def _late(kernels: Sequence[backend.Kernel]) -> list[backend.Kernel]:
     """The same order, but what frees nothing, as its operands are there anyway until its first reader, runs just before that."""
     made = set[int]().union(*(kernel.writes for kernel in kernels))
     reads = [(array, number) for number, kernel in enumerate(kernels) for array in kernel.reads & made]
     first, last = dict(reversed(reads)), dict(reads)
-    waiting: dict[int, Kernel] = {}
-    order: list[Kernel] = []
+    waiting: dict[int, backend.Kernel] = {}
+    order: list[backend.Kernel] = []
 
-    def run(kernel: Kernel) -> None:
+    def run(kernel: backend.Kernel) -> None:
         for array in sorted((kernel.reads | kernel.after) & waiting.keys()):
             make(array)
         order.append(kernel)
@@ -247,15 +241,15 @@ def _late(kernels: Sequence[Kernel]) -> list[Kernel]:
     return order
 
 
-def _written(instructions: Sequence[Instruction], results: Sequence[int], entering: Set[int]) -> set[int]:
+def _written(instructions: Sequence[backend.Instruction], results: Sequence[int], entering: Set[int]) -> set[int]:
     """The arrays that are in memory."""
     written, readers = {*results}, dict.fromkeys(results, 0)
     # Backwards: what reads an array is known before the instruction that makes it.
     for entry in reversed(instructions):
         if readers.keys().isdisjoint(entry.writes):
             continue
-        if entry.kind is not Kind.LOOP:
-            written.update(() if entry.kind is Kind.FUSED else entry.reads, entry.writes)
+        if entry.kind is not backend.Kind.LOOP:
+            written.update(() if entry.kind is backend.Kind.FUSED else entry.reads, entry.writes)
         elif entry.costly and sum(readers.get(array, 0) for array in entry.writes) > 1:
             written.update(entry.writes)
         written.update(entering & {*entry.writes})

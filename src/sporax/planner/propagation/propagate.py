@@ -22,19 +22,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sporax.base.errors import SporaxRuntimeError
+from sporax.ir import marks
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Input, Operator, OperatorGraph, Role
-from sporax.ir.marks import (
-    DerivativeMark,
-    GradientMark,
-    LayoutMark,
-    LossMark,
-    Mark,
-    OperatorMark,
-    RankSumMark,
-    Side,
-    WeightMark,
-)
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.communication.gradient_fusion import gradient_terms
@@ -98,9 +88,9 @@ class _Propagation:
     trainable: dict[int, str] = field(default_factory=dict)
     stored: dict[int, str] = field(default_factory=dict)
     moved: set[tuple[int, Placement]] = field(default_factory=set)
-    passed: dict[Mark, tuple[Placement | None, ...]] = field(default_factory=dict)
+    passed: dict[marks.Mark, tuple[Placement | None, ...]] = field(default_factory=dict)
     busy: dict[int, set[int]] = field(default_factory=dict)
-    entered: dict[Mark, int] = field(default_factory=dict)
+    entered: dict[marks.Mark, int] = field(default_factory=dict)
     update_from: int = 0
     pinned: dict[int, tuple[str, Placement]] = field(default_factory=dict)
     gradient_terms: dict[int, int] = field(default_factory=dict)
@@ -146,7 +136,7 @@ class _Propagation:
         # The update begins after the last gradient mark; without one there is no update.
         for number, operator in enumerate(self.graph.operators):
             mark = operator.mark
-            if isinstance(mark, GradientMark):
+            if isinstance(mark, marks.GradientMark):
                 self.trainable.update({by_name[name]: name for name in mark.parameters if name in by_name})
                 parameters = [by_name.get(name, LITERAL) for name in mark.parameters]
                 self.converted.update(zip(operator.results, parameters, strict=True))
@@ -379,17 +369,17 @@ class _Propagation:
 
     def _mark(self, number: int, operator: Operator, current: Sequence[Placement | None]) -> None:
         mark = operator.operation.params["mark"]
-        if isinstance(mark, GradientMark):
+        if isinstance(mark, marks.GradientMark):
             self._gradients(number, operator, mark, current)
-        elif isinstance(mark, DerivativeMark):
+        elif isinstance(mark, marks.DerivativeMark):
             self._derivatives(number, operator, mark, current)
-        elif isinstance(mark, LossMark):
+        elif isinstance(mark, marks.LossMark):
             self._loss(number, operator, current)
-        elif isinstance(mark, RankSumMark):
+        elif isinstance(mark, marks.RankSumMark):
             self._rank_sum(number, operator, mark, current[0])
-        elif isinstance(mark, WeightMark):
+        elif isinstance(mark, marks.WeightMark):
             self._regathered_weight(number, operator, mark, current)
-        elif isinstance(mark, OperatorMark):
+        elif isinstance(mark, marks.OperatorMark):
             self._operator_mark(number, operator, mark, current)
         else:
             self.entered[mark] = operator.results[0]
@@ -399,12 +389,14 @@ class _Propagation:
             answers = self.policy.at_layout(mark, operator.operation.operands, wanted)
             self._requested(number, operator, current, answers)
 
-    def _operator_mark(self, number: int, operator: Operator, mark: OperatorMark, current: MaybePlacements) -> None:
+    def _operator_mark(
+        self, number: int, operator: Operator, mark: marks.OperatorMark, current: MaybePlacements
+    ) -> None:
         """Entrance or exit of an operator: the policy says where its tensors are."""
         # Its Cell path, for messages: marks are made before the path is known.
         mark = replace(mark, path=operator.path)
         answers = self.policy.at_operator(mark, operator.operation.operands, current)
-        if mark.side is Side.IN and mark.in_strategy is not None:
+        if mark.side is marks.Side.IN and mark.in_strategy is not None:
             self._pin(operator, mark, answers)
         operands = self._requested(number, operator, current, answers)
         # Axes that do work in this operator: its cotangents must not stay sharded along them.
@@ -436,7 +428,7 @@ class _Propagation:
         self._stay(number, operator, operands)
         return operands
 
-    def _pin(self, operator: Operator, mark: OperatorMark, answers: Sequence[Resharding | None]) -> None:
+    def _pin(self, operator: Operator, mark: marks.OperatorMark, answers: Sequence[Resharding | None]) -> None:
         """Strategies of all operators that read a parameter must shard it equally: it has one storage sharding."""
         for position, (tensor, resharding) in enumerate(zip(operator.operands, answers, strict=True)):
             if resharding is None or tensor not in self.trainable:
@@ -450,7 +442,7 @@ class _Propagation:
                 )
 
     def _derivatives(
-        self, number: int, operator: Operator, mark: DerivativeMark, current: Sequence[Placement | None]
+        self, number: int, operator: Operator, mark: marks.DerivativeMark, current: Sequence[Placement | None]
     ) -> None:
         """Cotangents go back to where their tensors came from; tangents stay."""
         before = self.passed.get(mark.of, ())
@@ -469,12 +461,12 @@ class _Propagation:
                     self.homes[tensor] = home
                 else:
                     placement = home
-            if mark.backward and source is not None and isinstance(mark.of, LayoutMark) and mark.of.bprop:
+            if mark.backward and source is not None and isinstance(mark.of, marks.LayoutMark) and mark.of.bprop:
                 self._at_bprop(mark.of, operator.results[0], source, placement)
             operands.append(placement)
         self._stay(number, operator, operands)
 
-    def _at_bprop(self, mark: LayoutMark, tensor: int, source: Placement, here: Placement) -> None:
+    def _at_bprop(self, mark: marks.LayoutMark, tensor: int, source: Placement, here: Placement) -> None:
         """A cotangent enters or leaves a `bprop` of the user, which MindSpore's ranks run by themselves, on slices.
 
         Ranks that repeat a result have equal shares of its cotangent there. Along axes that sharded an input no rank adds up
@@ -482,14 +474,14 @@ class _Propagation:
         """
         assert mark.bprop is not None
         of_results = self.busy.setdefault(mark.number, set())
-        if mark.bprop[0] is Side.OUT:
+        if mark.bprop[0] is marks.Side.OUT:
             of_results.update(source.used)
             return
         # An input counts as the first operator takes it; the `bprop` reads it, too.
         entered, of_input = self.entered.get(mark, LITERAL), source.used
         for reader in self.consumers.get(entered, ())[:1]:
             first = self.graph.operators[reader]
-            if isinstance(first.mark, OperatorMark):
+            if isinstance(first.mark, marks.OperatorMark):
                 of_input = frozenset(self.busy[first.mark.number])
             elif reader in self.plans:  # an operator without a rule takes it complete
                 of_input = self.plans[reader].operands[first.operands.index(entered)].used
@@ -503,15 +495,17 @@ class _Propagation:
         readers = [self.graph.operators[reader] for reader in self.consumers.get(tensor, ())]
         return [reader.name for reader in readers] == ["add_any"]
 
-    def _cotangent_placement(self, mark: OperatorMark | LayoutMark, source: Placement, here: Placement) -> Placement:
+    def _cotangent_placement(
+        self, mark: marks.OperatorMark | marks.LayoutMark, source: Placement, here: Placement
+    ) -> Placement:
         """Where a cotangent should be that passes a mark, given where its tensor came from.
 
         A derivative has the placements of its operator. But this need not hold along axes over which an operator is repeated:
         a cotangent that is sharded along these stays so, and the gradients of the operator's weights become partial sums
         over them. (The operator before it decides the same for itself, so at an entrance every finer sharding may stay.)
         """
-        if isinstance(mark, OperatorMark):
-            busy = self.busy.get(mark.number, set()) if mark.side is Side.OUT else set()
+        if isinstance(mark, marks.OperatorMark):
+            busy = self.busy.get(mark.number, set()) if mark.side is marks.Side.OUT else set()
             refines = all(axes[: len(old)] == old for axes, old in zip(here.dims, source.dims, strict=True))
             # Sharded further along idle axes is as good, and saves gathering now what is sliced again later.
             if refines and not (here.used - source.used) & busy:
@@ -521,7 +515,7 @@ class _Propagation:
         return Placement(source.dims, remaining, here.reduction)
 
     def _gradients(
-        self, number: int, operator: Operator, mark: GradientMark, current: Sequence[Placement | None]
+        self, number: int, operator: Operator, mark: marks.GradientMark, current: Sequence[Placement | None]
     ) -> None:
         by_name = {name: tensor for tensor, name in self.trainable.items()}
         operands = []
@@ -558,7 +552,7 @@ class _Propagation:
                 self.reshardings[tensor] = Resharding(placement, "start of the backward pass", scale=scale)
         self._stay(number, operator, (*losses, *starts))
 
-    def _rank_sum(self, number: int, operator: Operator, mark: RankSumMark, here: Placement | None) -> None:
+    def _rank_sum(self, number: int, operator: Operator, mark: marks.RankSumMark, here: Placement | None) -> None:
         """Elements count as often as the ranks have them."""
         if here is None:
             self.waiting.setdefault(operator.operands[0], []).append(number)
@@ -575,7 +569,9 @@ class _Propagation:
         self.reshardings[operator.results[0]] = Resharding(here, "sum over ranks", scale=float(copies))
         self._stay(number, operator, (here,))
 
-    def _regathered_weight(self, number: int, operator: Operator, mark: WeightMark, current: MaybePlacements) -> None:
+    def _regathered_weight(
+        self, number: int, operator: Operator, mark: marks.WeightMark, current: MaybePlacements
+    ) -> None:
         """A copy of a parameter as it is kept, which is then resharded to where operators have the parameter."""
         parameter = operator.operands[0]
         used, late = current

@@ -10,18 +10,8 @@ from collections import Counter
 
 from msgspec import Struct, field
 
+from sporax.ps.protocol import messages
 from sporax.ps.protocol.events import Action, Reply, StoreRecord, StoreSlot, ToScheduler, ToServer
-from sporax.ps.protocol.messages import (
-    GetView,
-    NeedImage,
-    Options,
-    Record,
-    Replicated,
-    ServerAddress,
-    ServerMessage,
-    SlotImage,
-    View,
-)
 from sporax.ps.protocol.wire import Frame
 from sporax.ps.slots.slot import SlotState
 
@@ -29,7 +19,7 @@ IMAGE_SECONDS = 1.0
 """After which a follower misses what has not come, and requests the whole slot (again)."""
 MOST_EARLY = 256
 """Records of one slot that wait for those before them."""
-GET_VIEW = GetView()
+GET_VIEW = messages.GetView()
 
 
 class FollowerData(Struct):
@@ -44,13 +34,13 @@ class FollowerData(Struct):
         early: records that came before those they follow on.
     """
 
-    leader: ServerAddress
+    leader: messages.ServerAddress
     since: int
     fresh: bool = False
     requested: float = -1e9
     unstored: int = 0
     progress: float = 0.0
-    early: dict[int, tuple[Record, tuple[Frame, ...]]] = field(default_factory=dict)
+    early: dict[int, tuple[messages.Record, tuple[Frame, ...]]] = field(default_factory=dict)
 
 
 class FollowerState:
@@ -62,7 +52,9 @@ class FollowerState:
         states: slots recovered from the log.
     """
 
-    def __init__(self, index: int, incarnation: int, options: Options, states: dict[int, SlotState] | None) -> None:
+    def __init__(
+        self, index: int, incarnation: int, options: messages.Options, states: dict[int, SlotState] | None
+    ) -> None:
         self.index = index
         self.incarnation = incarnation
         self.options = options
@@ -70,20 +62,20 @@ class FollowerState:
         # Else what the log was given before an answer is durable enough when that leaves.
         self.flushes = options.durability == "disk"
         self.states = dict(states or {})
-        self.view: View | None = None
+        self.view: messages.View | None = None
         self.follows: dict[int, FollowerData] = {}
         self.counts: Counter[str] = Counter()
         self._now = 0.0
         self._actions: list[Action] = []
 
-    def _reply(self, to: bytes, message: ServerMessage, frames: tuple[Frame, ...] = ()) -> None:
+    def _reply(self, to: bytes, message: messages.ServerMessage, frames: tuple[Frame, ...] = ()) -> None:
         self._actions.append(Reply(to, message, frames))
 
-    def _sender_is(self, sender: bytes, server: ServerAddress) -> bool:
+    def _sender_is(self, sender: bytes, server: messages.ServerAddress) -> bool:
         # With the incarnation: an earlier start of the same server is another sender.
         return sender == server_identity(server.index, server.incarnation)
 
-    def _record(self, sender: bytes, message: Record, frames: tuple[Frame, ...]) -> None:
+    def _record(self, sender: bytes, message: messages.Record, frames: tuple[Frame, ...]) -> None:
         """A follower takes the next record of its leader."""
         follow = self.follows.get(message.slot)
         # A record of a leader that the scheduler has replaced must not be applied.
@@ -124,7 +116,7 @@ class FollowerState:
 
     def _confirm(self, slot: int, lsn: int) -> None:
         epoch = self.view.epoch if self.view is not None else 0
-        self._actions.append(ToServer(self.follows[slot].leader, Replicated(slot, epoch, lsn)))
+        self._actions.append(ToServer(self.follows[slot].leader, messages.Replicated(slot, epoch, lsn)))
 
     def _request_image(self, slot: int) -> None:
         follow = self.follows[slot]
@@ -132,9 +124,9 @@ class FollowerState:
         if self._now - follow.requested >= IMAGE_SECONDS:
             follow.requested = self._now
             epoch = self.view.epoch if self.view is not None else 0
-            self._actions.append(ToServer(follow.leader, NeedImage(slot, epoch)))
+            self._actions.append(ToServer(follow.leader, messages.NeedImage(slot, epoch)))
 
-    def _image(self, sender: bytes, message: SlotImage, frames: tuple[Frame, ...]) -> None:
+    def _image(self, sender: bytes, message: messages.SlotImage, frames: tuple[Frame, ...]) -> None:
         follow = self.follows.get(message.slot)
         if follow is None or not self._sender_is(sender, follow.leader):
             self.counts["fenced_records"] += 1
@@ -151,7 +143,7 @@ class FollowerState:
         follow.progress = self._now
         self._apply_early(message.slot)
 
-    def _begin_to_follow(self, slot: int, leader: ServerAddress, since: int) -> None:
+    def _begin_to_follow(self, slot: int, leader: messages.ServerAddress, since: int) -> None:
         self.states.setdefault(slot, SlotState(slot, self.options.staleness))
         follow = self.follows.get(slot)
         # Another leader, or the same one after a change, begins from a whole slot.

@@ -13,22 +13,9 @@ from html import escape
 from sporax.base.text_tables import Section, cost_text
 from sporax.report.render.svg import memory_picture, operators_picture
 from sporax.report.render.templates import template
+from sporax.report.view import tables
 from sporax.report.view.plan_view import PlanView
 from sporax.report.view.step_graph import folded_graph
-from sporax.report.view.tables import (
-    collective_texts,
-    costliest_section,
-    folded_section,
-    heading,
-    headline_section,
-    notes_section,
-    search_section,
-    tensors_section,
-    time_section,
-    time_share,
-    totals_section,
-    without_empty_columns,
-)
 
 _UNBROKEN = re.compile(r"\[[^\]]*\]|\d [kMGTmµ]?[Bs]\b")
 
@@ -36,20 +23,25 @@ _UNBROKEN = re.compile(r"\[[^\]]*\]|\d [kMGTmµ]?[Bs]\b")
 def page(view: PlanView) -> str:
     """A plan as a page with styles and pictures inside."""
     unit = view.headline.unit
-    state = tensors_section(view, ("state",))
+    state = tables.tensors_section(view, ("state",))
     return template("plan.html").substitute(
         style=template("plan.css").template,
-        title=escape(heading(view)),
+        title=escape(tables.heading(view)),
         warnings="".join(f"<p><strong>Warning: {escape(text)}</strong></p>" for text in view.warnings),
-        headline=titled(headline_section(view.headline)),
+        headline=titled(tables.headline_section(view.headline)),
         script=template("plan.js").template,
-        totals="".join(map(titled, (time_section(view.parts, unit), totals_section(view), search_section(view)))),
-        costliest=titled(costliest_section(view)),
-        notes=titled(notes_section(view)),
+        totals="".join(
+            map(
+                titled,
+                (tables.time_section(view.parts, unit), tables.totals_section(view), tables.search_section(view)),
+            )
+        ),
+        costliest=titled(tables.costliest_section(view)),
+        notes=titled(tables.notes_section(view)),
         operators=operators_picture(*folded_graph(view.operators, view.arrows, unit), unit),
         memory=memory_picture(view.memory, unit),
-        rows=table(folded_section(_operators(view))),
-        tensors=table(folded_section(tensors_section(view))),
+        rows=table(tables.folded_section(_operators(view))),
+        tensors=table(tables.folded_section(tables.tensors_section(view))),
         state=f"<details><summary>Other variables</summary>{table(state)}</details>" if state.rows else "",
     )
 
@@ -63,10 +55,10 @@ def _operators(view: PlanView) -> Section:
             row.phase,
             " ".join(str(entry).replace(" ", "") for entry in row.strategy) + (" *" if row.given else ""),
             f"{' '.join(row.inputs)} → {' '.join(row.results)}" if row.inputs or row.results else "",
-            "; ".join(collective_texts(row)),
+            "; ".join(tables.collective_texts(row)),
             f"{row.flops:.3g}",
             cost_text(row.seconds, view.headline.unit),
-            f"{time_share(row, view):.1%}",
+            f"{tables.time_share(row, view):.1%}",
         )
         for row in view.operators
     )
@@ -81,7 +73,7 @@ def titled(section: Section) -> str:
 
 def table(section: Section) -> str:
     """A table as HTML."""
-    section = without_empty_columns(section)
+    section = tables.without_empty_columns(section)
     head = _cells("th", section.columns, section.right) if any(section.columns) else ""
     body = "\n".join(_cells("td", row, section.right) for row in section.rows)
     return f'<div class="scroll"><table>{head}\n{body}</table></div>'

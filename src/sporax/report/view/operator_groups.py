@@ -16,20 +16,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sporax.base.identity import ByIdentity
+from sporax.ir import marks
 from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
 from sporax.ir.island import Island
-from sporax.ir.marks import (
-    DerivativeMark,
-    GradientMark,
-    LayoutMark,
-    LossMark,
-    Mark,
-    OperatorMark,
-    RankSumMark,
-    RowsMark,
-    Side,
-    WeightMark,
-)
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.communication.transfers import TransferGroup, schedule
@@ -81,7 +70,7 @@ class OperatorGroup:
 
 def operator_groups(graph: OperatorGraph, plan: Plan) -> tuple[OperatorGroup, ...]:
     """The groups of a step, in the order in which their first operators run."""
-    marked = any(isinstance(operator.mark, OperatorMark) for operator in graph.walk())
+    marked = any(isinstance(operator.mark, marks.OperatorMark) for operator in graph.walk())
     out = inline_loops(graph)
     # Without marks (plain JAX), heavy operators take the place of the facade's operators.
     walk = _GroupCollector(frozenset(plan.overwritten)) if marked else _UnmarkedGroupCollector(out.graph)
@@ -110,7 +99,9 @@ class _GroupCollector:
         transfers = schedule(graph, plan)
         gradients = _gradients(graph)
         # Where the last gradients are finished and the update starts; -1 where there are no gradients.
-        learnt = max((n for n, entry in enumerate(graph.operators) if isinstance(entry.mark, GradientMark)), default=-1)
+        learnt = max(
+            (n for n, entry in enumerate(graph.operators) if isinstance(entry.mark, marks.GradientMark)), default=-1
+        )
         self._collect_moves(transfers.at_start, "weights for use", StepPhase.FORWARD, times)
         for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
             mark, place = operator.mark, part.operators[number]
@@ -158,23 +149,23 @@ class _GroupCollector:
         operator = part.graph.operators[number]
         return self._group_at(operator, operator.mark)
 
-    def _group_at(self, operator: Operator, mark: Mark | None) -> OperatorGroup:
+    def _group_at(self, operator: Operator, mark: marks.Mark | None) -> OperatorGroup:
         """The group that an operator belongs to; an entrance opens one."""
         # Marks of other kinds end what was open, since they stand between operators.
-        if isinstance(mark, GradientMark):
+        if isinstance(mark, marks.GradientMark):
             self.open = None
             return self._gradient_group()
-        if isinstance(mark, RankSumMark):  # a factor of what is around it
+        if isinstance(mark, marks.RankSumMark):  # a factor of what is around it
             return self._group((operator.path, StepPhase.UPDATE), operator.path, "", StepPhase.UPDATE)
-        if isinstance(mark, LossMark | WeightMark):
+        if isinstance(mark, marks.LossMark | marks.WeightMark):
             self.open = None
-            name = "loss" if isinstance(mark, LossMark) else "weights for use"
+            name = "loss" if isinstance(mark, marks.LossMark) else "weights for use"
             return self._group((name, StepPhase.BACKWARD), "", name, StepPhase.BACKWARD)
-        about = mark.of if isinstance(mark, DerivativeMark) else mark
+        about = mark.of if isinstance(mark, marks.DerivativeMark) else mark
         # What says how many rows there are, or where a `bprop` begins, belongs to whatever is open.
-        if mark is not None and about is not None and not isinstance(about, RowsMark) and not _is_at_bprop(about):
+        if mark is not None and about is not None and not isinstance(about, marks.RowsMark) and not _is_at_bprop(about):
             phase = self._phase(operator.backward or _is_backward(mark))
-            name = about.operator if isinstance(about, OperatorMark) else f"layout of {about.requester}"
+            name = about.operator if isinstance(about, marks.OperatorMark) else f"layout of {about.requester}"
             self.open = self._group((about.number, phase), operator.path, name, phase)
             return self.open
         # Backward operators may have left the Cell of the open group: then they belong to their own path.
@@ -187,20 +178,22 @@ class _GroupCollector:
         return StepPhase.BACKWARD if backward else StepPhase.UPDATE if self.updates else StepPhase.FORWARD
 
     def _record_placements(
-        self, group: OperatorGroup, mark: Mark, planned: OperatorPlan, reshardings: Sequence[Resharding | None]
+        self, group: OperatorGroup, mark: marks.Mark, planned: OperatorPlan, reshardings: Sequence[Resharding | None]
     ) -> None:
         """Remember where tensors are at a mark; an exit closes its group."""
-        about = mark.of if isinstance(mark, DerivativeMark) else mark
-        if isinstance(about, GradientMark | LossMark | RankSumMark | RowsMark | WeightMark) or _is_at_bprop(about):
+        about = mark.of if isinstance(mark, marks.DerivativeMark) else mark
+        if isinstance(
+            about, marks.GradientMark | marks.LossMark | marks.RankSumMark | marks.RowsMark | marks.WeightMark
+        ) or _is_at_bprop(about):
             return
         # Backward, cotangents enter at the operator's exit and leave at its entrance.
-        enters = isinstance(about, LayoutMark) or (about.side is Side.IN) != _is_backward(mark)
-        exits = isinstance(about, LayoutMark) or not enters
+        enters = isinstance(about, marks.LayoutMark) or (about.side is marks.Side.IN) != _is_backward(mark)
+        exits = isinstance(about, marks.LayoutMark) or not enters
         if exits:
             self.open = None
-        if isinstance(mark, DerivativeMark) and not mark.backward:
+        if isinstance(mark, marks.DerivativeMark) and not mark.backward:
             return  # tangents, next to the tensors themselves
-        group.requested = isinstance(about, LayoutMark) or (
+        group.requested = isinstance(about, marks.LayoutMark) or (
             about.in_strategy is not None and about.number not in self.overwritten
         )
         if enters:
@@ -243,7 +236,7 @@ class _UnmarkedGroupCollector(_GroupCollector):
         maker = _latest(filter(None, map(self.makers.get, read)), phase)
         if maker is not None:
             self.makers.update(dict.fromkeys(made, maker))
-        if isinstance(operator.mark, LayoutMark):
+        if isinstance(operator.mark, marks.LayoutMark):
             # What reads the tensor behind it still belongs to who made it.
             return self._group(key, operator.path, operator.mark.requester, phase)
         if maker is not None:
@@ -257,20 +250,23 @@ def _latest(makers: Iterable[tuple[int, OperatorGroup]], phase: StepPhase) -> tu
     return max((maker for maker in makers if maker[1].phase is phase), key=lambda maker: maker[0], default=None)
 
 
-def _is_at_bprop(mark: Mark) -> bool:
+def _is_at_bprop(mark: marks.Mark) -> bool:
     """Whether it is where a call enters or ends whose gradients the user computes."""
-    return isinstance(mark, LayoutMark) and mark.bprop is not None
+    return isinstance(mark, marks.LayoutMark) and mark.bprop is not None
 
 
-def _is_backward(mark: Mark) -> bool:
+def _is_backward(mark: marks.Mark) -> bool:
     """Whether cotangents pass, on their way back."""
-    return isinstance(mark, DerivativeMark) and mark.backward
+    return isinstance(mark, marks.DerivativeMark) and mark.backward
 
 
 def _gradients(graph: OperatorGraph) -> frozenset[int]:
     """Tensors that are finished gradients."""
     return frozenset(
-        tensor for operator in graph.operators if isinstance(operator.mark, GradientMark) for tensor in operator.results
+        tensor
+        for operator in graph.operators
+        if isinstance(operator.mark, marks.GradientMark)
+        for tensor in operator.results
     )
 
 

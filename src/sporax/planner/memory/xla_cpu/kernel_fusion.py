@@ -26,17 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 
-from sporax.planner.memory.backend import (
-    Instruction,
-    Kernel,
-    KernelSchedule,
-    Kind,
-    carried_by,
-    combined_all_reduces,
-    in_order,
-    replaced_by,
-    results_of,
-)
+from sporax.planner.memory import backend
 from sporax.planner.memory.step_events import Timeline
 from sporax.planner.memory.xla_cpu.instructions import Instructions
 from sporax.planner.rules.loop_rules import SLICE, STACK
@@ -52,15 +42,15 @@ class XlaCpu:
 
     native: frozenset[str] = frozenset()
 
-    def compiled(self, timeline: Timeline) -> KernelSchedule:
+    def compiled(self, timeline: Timeline) -> backend.KernelSchedule:
         """Instructions, fused into kernels."""
         instructions = Instructions(timeline, self.native)
         number = instructions.number
-        results = [*results_of(timeline, number), *carried_by(instructions.instructions)]
+        results = [*backend.results_of(timeline, number), *backend.carried_by(instructions.instructions)]
         kernels = kernels_of(instructions, results)
-        copied = copied_arguments(kernels, replaced_by(timeline, number))
+        copied = copied_arguments(kernels, backend.replaced_by(timeline, number))
         sizes = [array.num_bytes for array in instructions.arrays]
-        return KernelSchedule(sizes, number, kernels, frozenset(instructions.rigid), copied, early_stacks=True)
+        return backend.KernelSchedule(sizes, number, kernels, frozenset(instructions.rigid), copied, early_stacks=True)
 
 
 def of_jaxlib(version: str) -> XlaCpu:
@@ -73,7 +63,7 @@ XLA_CPU = of_jaxlib(metadata.version("jaxlib"))
 """The compiler that is installed."""
 
 
-def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[Kernel]:
+def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[backend.Kernel]:
     """The kernels of a program, in the order in which they run.
 
     Args:
@@ -85,7 +75,7 @@ def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[Kerne
     for kernel in kernels:
         # A kernel of several roots runs with its earliest one.
         kernel.rank = min(rank[root.writes[0]] for root in kernel.roots)
-    return in_order(sorted(kernels, key=lambda kernel: kernel.rank), partial(_waits, instructions))
+    return backend.in_order(sorted(kernels, key=lambda kernel: kernel.rank), partial(_waits, instructions))
 
 
 class _Fusion:
@@ -108,14 +98,14 @@ class _Fusion:
         self.followers: dict[int, int] = {}
         """For instructions that are still to be looked at, the set of those that need their results, as bits."""
 
-    def run(self) -> list[Kernel]:
+    def run(self) -> list[backend.Kernel]:
         # From the results backwards: what an instruction is fused into depends on its readers.
         for number in reversed(range(len(self.instructions))):
             self.fused_into[number] = self._fusion_targets(number, self.instructions[number])
             self._follow(number)
         return self._kernels()
 
-    def _fusion_targets(self, number: int, instruction: Instruction) -> frozenset[int]:
+    def _fusion_targets(self, number: int, instruction: backend.Instruction) -> frozenset[int]:
         readers = [
             # Readers without a kernel are dead code and count for nothing.
             reader
@@ -130,23 +120,25 @@ class _Fusion:
         is_apart = not self.all.barred.isdisjoint(instruction.writes) or any(
             self.instructions[reader].loops != instruction.loops for reader in readers
         )
-        if instruction.kind is not Kind.LOOP or is_apart:
+        if instruction.kind is not backend.Kind.LOOP or is_apart:
             self.written.add(number)
             return frozenset([number])
         # A reduction absorbs one simple operator if no other reader needs its result.
         reader = self.instructions[readers[0]] if len(readers) == 1 and not handed_out else None
-        if reader is not None and reader.kind is Kind.REDUCTION and instruction.simple:
+        if reader is not None and reader.kind is backend.Kind.REDUCTION and instruction.simple:
             self.absorbed.add(number)
             return self.fused_into[readers[0]]
         return self._loop_targets(number, instruction, readers, handed_out)
 
     def _loop_targets(
-        self, number: int, instruction: Instruction, readers: Sequence[int], handed_out: bool
+        self, number: int, instruction: backend.Instruction, readers: Sequence[int], handed_out: bool
     ) -> frozenset[int]:
         """The kernels that compute a loop."""
         alone = frozenset([number])
         # What a reduction absorbed is no place for a further loop: XLA fuses one operator only.
-        fusible = [self.instructions[reader].kind is Kind.LOOP and reader not in self.absorbed for reader in readers]
+        fusible = [
+            self.instructions[reader].kind is backend.Kind.LOOP and reader not in self.absorbed for reader in readers
+        ]
         fused_into = frozenset[int]().union(
             *(self.fused_into[reader] for reader, can_fuse in zip(readers, fusible, strict=True) if can_fuse)
         )
@@ -159,13 +151,13 @@ class _Fusion:
             return alone
         return fused_into
 
-    def _is_written_once(self, number: int, instruction: Instruction, readers: Sequence[int]) -> bool:
+    def _is_written_once(self, number: int, instruction: backend.Instruction, readers: Sequence[int]) -> bool:
         """Whether a loop that several kernels could compute is written for all of them."""
         if instruction.costly:
             return True
         return not self._is_repeatable(instruction) and any(self._is_between(number, reader) for reader in readers)
 
-    def _is_repeatable(self, instruction: Instruction) -> bool:
+    def _is_repeatable(self, instruction: backend.Instruction) -> bool:
         """Whether computing it in several kernels reads no more than reading its result would."""
         size = max(self._num_elements(write) for write in instruction.writes)
         # Arrays as large as the result: smaller ones cost little to read again.
@@ -228,9 +220,9 @@ class _Fusion:
                         rank.setdefault(entry, len(rank))
         return rank
 
-    def _kernels(self) -> list[Kernel]:
+    def _kernels(self) -> list[backend.Kernel]:
         """All kernels by their roots; the reductions of one group share one."""
-        kernels = {number: Kernel([self.instructions[number]]) for number in sorted(self.written)}
+        kernels = {number: backend.Kernel([self.instructions[number]]) for number in sorted(self.written)}
         # Backwards: what reads an array is known before the instruction that makes it.
         for number, instruction in reversed([*enumerate(self.instructions)]):
             for target in self.fused_into[number]:
@@ -249,7 +241,7 @@ class _Fusion:
             kernel.writes.update(self.instructions[number].writes)
         return list(self._combined(self._without_views(kernels)))
 
-    def _without_views(self, kernels: dict[int, Kernel]) -> dict[int, Kernel]:
+    def _without_views(self, kernels: dict[int, backend.Kernel]) -> dict[int, backend.Kernel]:
         """Views of arrays that are written out are those arrays."""
         same = {}
         for kernel in kernels.values():
@@ -265,11 +257,11 @@ class _Fusion:
             kernel.after = {same.get(array, array) for array in kernel.after}
         return left
 
-    def _combined(self, kernels: dict[int, Kernel]) -> Iterator[Kernel]:
+    def _combined(self, kernels: dict[int, backend.Kernel]) -> Iterator[backend.Kernel]:
         """Kernels of which reductions that are merged are one."""
-        groups = combined_all_reduces(self.instructions) if self.all.timeline.merging else []
+        groups = backend.combined_all_reduces(self.instructions) if self.all.timeline.merging else []
         group_of = {number: group[0] for group in groups if len(group) > 1 for number in group}
-        combined: dict[int, Kernel] = {}
+        combined: dict[int, backend.Kernel] = {}
         for number, kernel in kernels.items():
             group = group_of.get(number)
             if group is None:
@@ -281,7 +273,7 @@ class _Fusion:
                 combined[group].combine(kernel)
 
 
-def _waits(instructions: Instructions, kernels: Sequence[Kernel]) -> list[set[int]]:
+def _waits(instructions: Instructions, kernels: Sequence[backend.Kernel]) -> list[set[int]]:
     """For every kernel the numbers of those it waits for; after the kernels come steps that do nothing but take a turn."""
     maker = {array: number for number, kernel in enumerate(kernels) for array in kernel.writes}
     waits: list[set[int]] = [set() for _ in kernels]
@@ -310,17 +302,17 @@ def _waits(instructions: Instructions, kernels: Sequence[Kernel]) -> list[set[in
     return waits
 
 
-def _sees_another_shape(kernel: Kernel, array: int, maker: Kernel, rigid: Container[int]) -> bool:
+def _sees_another_shape(kernel: backend.Kernel, array: int, maker: backend.Kernel, rigid: Container[int]) -> bool:
     """Whether a kernel reads an array in another shape than its maker writes it in, and neither is a loop that does that."""
     root, writer = kernel.roots[0], maker.roots[0]
     if root.sends:
         # A collective reads a view, or what a reduction wrote, in any shape.
-        fusible = writer.view or writer.kind is Kind.REDUCTION
+        fusible = writer.view or writer.kind is backend.Kind.REDUCTION
         return root.writes[0] in rigid and array not in rigid and not fusible
-    return array in rigid and root.kind is not Kind.LOOP
+    return array in rigid and root.kind is not backend.Kind.LOOP
 
 
-def copied_arguments(kernels: Sequence[Kernel], replaced: Mapping[int, int]) -> dict[int, int]:
+def copied_arguments(kernels: Sequence[backend.Kernel], replaced: Mapping[int, int]) -> dict[int, int]:
     """The arguments that are copied, since a result that takes their place might come before a reader; and that result.
 
     Args:
