@@ -57,7 +57,7 @@ _KINDS = {"ascend": "Ascend", "gpu": "GPU", "cpu": "CPU"}
 
 
 def _idle(path: str) -> Callable[..., None]:
-    def setting(*values: Any, **named: Any) -> None:
+    def setting(*values: object, **named: Any) -> None:
         warnings.warn(
             f"For 'device_context.{path}', the setting has no counterpart in XLA and changes nothing.", stacklevel=2
         )

@@ -73,7 +73,7 @@ class RaisedWords:
         error: the error for their values.
     """
 
-    arrays: list[Any]
+    arrays: list[jax.Array]
     error: Callable[..., BaseException]
 
 
@@ -106,7 +106,7 @@ class Trace:
         """Whether this way returns, so that no variable is read after it."""
         return self.codes == {RETURN}
 
-    def run(self, *args: Any) -> list[Any]:
+    def run(self, *args: object) -> list[Any]:
         """The arrays."""
         assert self.program is not None
         return list(jaxpr_as_fun(self.program)(*args))
@@ -134,7 +134,7 @@ def trace(
     outputs: list[Any] = []
 
     # Arrays of all parts go into one list, since a traced program gives a flat one.
-    def keep(value: Any) -> Part:
+    def keep(value: object) -> Part:
         structure, own = take_apart(value)
         part = Part(structure, list(own), len(outputs))
         outputs.extend(own)
@@ -153,7 +153,7 @@ def trace(
             if value is was:
                 record.in_place.add(key)
 
-    def program(*leaves: Any) -> list[Any]:
+    def program(*leaves: object) -> list[Any]:
         begin = start(*leaves)
         scope.put(begin)
         before = {key: contents(value) for key, value in begin.items()}
@@ -203,7 +203,7 @@ def _note_outcome(record: Trace, outcome: Any, outputs: list[Any], keep: Callabl
         record.result = keep(outcome.value)
 
 
-def as_flag(test: Any, where: str) -> jax.Array:
+def as_flag(test: object, where: str) -> jax.Array:
     """A test as one bool.
 
     Raises:
@@ -218,7 +218,7 @@ def as_flag(test: Any, where: str) -> jax.Array:
 
 
 def branch(
-    test: Any, first: Callable[[], Any], second: Callable[[], Any], scope: Scope, where: str, in_round: bool = False
+    test: object, first: Callable[[], Any], second: Callable[[], Any], scope: Scope, where: str, in_round: bool = False
 ) -> Any:
     """``first() if test else second()`` for a test whose value is not known, with everything that either changes."""
     flag = as_flag(test, where)
@@ -240,7 +240,7 @@ def _checked(flag: jax.Array, one: Trace, two: Trace, scope: Scope, begin: dict[
         first, second = getattr(one.raised, RAISED).error, getattr(two.raised, RAISED).error
         (_, arrays), (_, others) = _ending(one, flag), _ending(two, jnp.logical_not(flag))
 
-        def error(holds: Any, *values: Any) -> BaseException:
+        def error(holds: object, *values: object) -> BaseException:
             found: BaseException = first(*values[: len(arrays)]) if holds else second(*values[len(arrays) :])
             return found
 
@@ -262,7 +262,7 @@ def _checked(flag: jax.Array, one: Trace, two: Trace, scope: Scope, begin: dict[
     return _ended(way.code if way.code_array is None else arrays[way.code_array], result, way.codes, in_round)
 
 
-def _ending(way: Trace, condition: Any) -> tuple[Any, list[Any]]:
+def _ending(way: Trace, condition: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
     """The condition of a way that raises, behind the checks in it, and the tensors in the words of its error."""
     assert way.program is not None
     shapes = way.program.out_avals
@@ -291,11 +291,13 @@ def set_values(scope: Scope, begin: dict[Any, Any], values: dict[Any, Any], in_p
     scope.put(after)
 
 
-def _joined(flag: Any, one: Trace, two: Trace, scope: Scope, begin: dict[Any, Any], where: str, in_round: bool) -> Any:
+def _joined(
+    flag: object, one: Trace, two: Trace, scope: Scope, begin: dict[Any, Any], where: str, in_round: bool
+) -> Any:
     outputs: tuple[list[Callable[[list[Any]], Any]], list[Callable[[list[Any]], Any]]] = ([], [])
     built: list[tuple[Any, Value, int]] = []
 
-    def join(key: Any, what: str, left: Part, right: Part) -> None:
+    def join(key: object, what: str, left: Part, right: Part) -> None:
         value, sources = merge(what, where, left.both, right.both)
         built.append((key, value, len(outputs[0])))
         for side, part in enumerate((left, right)):
@@ -336,7 +338,7 @@ def _joined(flag: Any, one: Trace, two: Trace, scope: Scope, begin: dict[Any, An
     return _ended(arrays[code[0]] if isinstance(code, tuple) else code, returned, one.codes | two.codes, in_round)
 
 
-def _ended(code: Any, value: Any, codes: frozenset[int], in_round: bool) -> Any:
+def _ended(code: object, value: object, codes: frozenset[int], in_round: bool) -> Any:
     """What a joined way gives: its value, or how the round ends."""
     if not in_round:
         return value
@@ -353,7 +355,7 @@ def _taken(source: tuple[Any, Any], side: int, part: Part) -> Callable[[list[Any
     )
 
 
-def _parts_of(key: Any, one: Trace, two: Trace, begin: dict[Any, Any]) -> list[Any]:
+def _parts_of(key: object, one: Trace, two: Trace, begin: dict[Any, Any]) -> list[Any]:
     """What a variable is after either way; after one that returns no variable is read, so there it is like the other."""
     parts = [way.parts.get(key) or _unchanged(begin, key) for way in (one, two)]
     for side, way in enumerate((one, two)):
@@ -362,7 +364,7 @@ def _parts_of(key: Any, one: Trace, two: Trace, begin: dict[Any, Any]) -> list[A
     return parts
 
 
-def _unchanged(begin: dict[Any, Any], key: Any) -> Any:
+def _unchanged(begin: dict[Any, Any], key: object) -> Any:
     value = begin.get(key, UNBOUND)
     if value is UNBOUND:
         return UNBOUND

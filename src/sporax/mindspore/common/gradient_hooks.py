@@ -28,7 +28,7 @@ Hook = Callable[..., Any]
 
 
 def watched(
-    value: Any,
+    value: object,
     on_gradient: Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]],
     on_forward: Callable[[], None] = lambda: None,
 ) -> Any:
@@ -72,7 +72,7 @@ class Hooks:
         self.entries: dict[int, Hook] = {}
         self.array: Any = None
 
-    def of(self, array: Any) -> Hooks:
+    def of(self, array: jax.Array) -> Hooks:
         """The same hooks, of an array that stands for this one while a function is traced."""
         hooks = Hooks()
         hooks.entries, hooks.array = self.entries, array
@@ -124,7 +124,7 @@ def register_hook(self: Tensor, hook: Hook) -> GradientHookHandle:
         SporaxTypeError: `hook` is not callable.
     """
     _check(hook)
-    hooks: Any = self.static_part
+    hooks: object = self.static_part
     # After an assignment the Tensor holds another array, which the identity does not see.
     if not isinstance(hooks, Hooks) or hooks.array is not self.array:
         hooks = Hooks()

@@ -36,7 +36,7 @@ Position = int | tuple[int, ...] | None
 def value_and_grad(
     fn: Callable[..., Any],
     grad_position: Position = 0,
-    weights: Any = None,
+    weights: object = None,
     has_aux: bool = False,
     return_ids: bool = False,
     sens_param: bool = False,
@@ -71,7 +71,7 @@ def value_and_grad(
 def grad(
     fn: Callable[..., Any],
     grad_position: Position = 0,
-    weights: Any = None,
+    weights: object = None,
     has_aux: bool = False,
     return_ids: bool = False,
     sens_param: bool = False,
@@ -87,7 +87,7 @@ def grad(
     return _differentiated(fn, grad_position, weights, has_aux, return_ids, sens_param, answer)
 
 
-def get_grad(gradients: Any, identifier: int | Parameter) -> Tensor:
+def get_grad(gradients: object, identifier: int | Parameter) -> Tensor:
     """The gradient of one input or Parameter among those computed with ``return_ids=True``.
 
     Raises:
@@ -102,7 +102,7 @@ def get_grad(gradients: Any, identifier: int | Parameter) -> Tensor:
     return gradient
 
 
-def _find_grad(gradients: Any, key: int | str) -> Tensor | None:
+def _find_grad(gradients: object, key: int | str) -> Tensor | None:
     if not isinstance(gradients, tuple):
         return None
     # A pair of name and gradient, not a tuple of gradients.
@@ -129,7 +129,7 @@ class GradOperation:
         self.get_by_list = get_by_list
         self.sens_param = sens_param
 
-    def __call__(self, fn: Callable[..., Any], weights: Any = None) -> Callable[..., Any]:
+    def __call__(self, fn: Callable[..., Any], weights: object = None) -> Callable[..., Any]:
         """The gradient function of `fn`."""
         if self.get_by_list and weights is None:
             if not hasattr(fn, "trainable_params"):
@@ -137,7 +137,7 @@ class GradOperation:
             weights = fn.trainable_params()
         chosen, single = _weights(weights) if self.get_by_list else (None, False)
 
-        def gradients(*args: Any, **kwargs: Any) -> Any:
+        def gradients(*args: object, **kwargs: Any) -> Any:
             args, kwargs, sens = _without_sens(args, kwargs, self.sens_param)
             # Numbers and other arguments have no gradient.
             inputs = (*args, *kwargs.values())
@@ -157,7 +157,7 @@ class GradOperation:
         return compiled_in_graph_mode("grad", gradients, fn)
 
 
-def jvp(fn: Callable[..., Any], inputs: Any, v: Any, has_aux: bool = False) -> tuple[Any, ...]:
+def jvp(fn: Callable[..., Any], inputs: object, v: object, has_aux: bool = False) -> tuple[Any, ...]:
     """Outputs of ``fn(*inputs)`` and their derivative in direction `v`; with `has_aux` further outputs third, one by itself.
 
     Args:
@@ -184,7 +184,7 @@ def jvp(fn: Callable[..., Any], inputs: Any, v: Any, has_aux: bool = False) -> t
     return (outputs, slopes, _alone(rest)) if has_aux else (outputs, slopes)
 
 
-def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool = False) -> tuple[Any, ...]:
+def vjp(fn: Callable[..., Any], *inputs: object, weights: object = None, has_aux: bool = False) -> tuple[Any, ...]:
     """Outputs of ``fn(*inputs)`` and the function that maps their cotangents to those of inputs (and weights).
 
     Args:
@@ -205,7 +205,7 @@ def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool
     chosen, single = _weights(weights)
     pullback = Pullback(Call(fn, primals, {}, tuple(range(len(primals))), chosen or (), has_aux))
 
-    def backward(*cotangents: Any) -> Any:
+    def backward(*cotangents: object) -> Any:
         by_input, by_weight = pullback(cotangents)
         first = tuple(by_input)
         return first if chosen is None else (first, _shaped_weights(by_weight, chosen, single, False))
@@ -217,7 +217,7 @@ def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool
 def _differentiated(
     fn: Callable[..., Any],
     grad_position: Position,
-    weights: Any,
+    weights: object,
     has_aux: bool,
     return_ids: bool,
     sens_param: bool,
@@ -230,7 +230,7 @@ def _differentiated(
         raise SporaxValueError("For 'grad', 'grad_position' and 'weights' can not be None at the same time.")
     _check_flags(has_aux=has_aux, return_ids=return_ids, sens_param=sens_param)
 
-    def differentiate(*args: Any, **kwargs: Any) -> Any:
+    def differentiate(*args: object, **kwargs: Any) -> Any:
         args, kwargs, sens = _without_sens(args, kwargs, sens_param)
         call = Call(fn, args, kwargs, positions or (), chosen or (), has_aux)
         pullback = pullback_of(call)
@@ -265,16 +265,16 @@ def _alone(rest: tuple[Any, ...]) -> Any:
 
 def _with_numbers(
     gradients: Sequence[Tensor], positions: Positions, requested: Iterable[int], inputs: Sequence[Any]
-) -> dict[int, Any]:
+) -> dict[int, Tensor | complex]:
     """Gradients by position; in compiled functions those of mutable numbers are Python's zeros, eagerly there are none."""
-    found = dict(zip(positions, gradients, strict=True))
+    found: dict[int, Tensor | complex] = dict(zip(positions, gradients, strict=True))
     if frames.current_frame() is None:
         return found
     zeros = {i: np.zeros((), inputs[i].raw.dtype).item() for i in requested if is_mutable_number(inputs[i])}
     return {i: (zeros | found)[i] for i in requested if i in zeros or i in found} or found
 
 
-def _shaped_inputs(gradients: Sequence[Tensor], positions: Positions, ids: bool) -> Any:
+def _shaped_inputs(gradients: Sequence[Tensor | complex], positions: Positions, ids: bool) -> Any:
     """One gradient itself, several as a tuple."""
     labelled = tuple(zip(positions, gradients, strict=True)) if ids else tuple(gradients)
     return labelled[0] if len(labelled) == 1 else labelled
@@ -289,7 +289,7 @@ def _shaped_weights(
     return labelled[0] if single else labelled
 
 
-def _positions(value: Any) -> Positions | None:
+def _positions(value: object) -> Positions | None:
     if value is None:
         return None
     values = value if isinstance(value, tuple) else (value,)
@@ -301,7 +301,7 @@ def _positions(value: Any) -> Positions | None:
     return values
 
 
-def _weights(value: Any) -> tuple[tuple[Parameter, ...] | None, bool]:
+def _weights(value: object) -> tuple[tuple[Parameter, ...] | None, bool]:
     if value is None:
         return None, False
     if isinstance(value, Parameter):
@@ -316,14 +316,14 @@ def _check_flags(**flags: object) -> None:
         For("grad").typed(name, value, "a bool", bool)
 
 
-def _tensor_tuple(what: str, values: Any) -> tuple[Tensor, ...]:
+def _tensor_tuple(what: str, values: object) -> tuple[Tensor, ...]:
     items = tuple(values) if isinstance(values, tuple | list) else (values,)
     if any(not isinstance(item, Tensor) for item in items):
         raise SporaxTypeError(f"For '{what}', the inputs must be a Tensor, or a tuple or list of Tensors.")
     return items
 
 
-def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+def vmap(fn: Callable[..., Any], in_axes: object = 0, out_axes: object = 0) -> Callable[..., Any]:
     """A function that applies `fn` to every member along one dimension of its arguments, as one computation.
 
     Args:
@@ -346,14 +346,14 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callabl
     in_axes, out_axes = _axes("in_axes", in_axes), _axes("out_axes", out_axes)
     values = returning_values(fn)
 
-    def pure(*args: Any) -> tuple[Any, Updates]:
+    def pure(*args: object) -> tuple[Any, Updates]:
         result, updates = frames.isolate(lambda: _tensors(values(*args)))
         return result, Updates(updates)
 
     # Writes are not mapped: one value per member has no place in a Parameter.
     mapped = jax.vmap(pure, in_axes=in_axes, out_axes=(out_axes, None))
 
-    def over_members(*args: Any) -> Any:
+    def over_members(*args: object) -> Any:
         try:
             result, updates = mapped(*args)
         except ValueError as error:
@@ -428,7 +428,7 @@ def jacrev(
 
 
 def _jacobian(
-    what: str, transform: Callable[..., Any], fn: Callable[..., Any], grad_position: Any, has_aux: Any
+    what: str, transform: Callable[..., Any], fn: Callable[..., Any], grad_position: object, has_aux: Any
 ) -> Callable[..., Any]:
     positions = grad_position if isinstance(grad_position, tuple) else (grad_position,)
     if any(isinstance(position, bool) or not isinstance(position, int) for position in positions):

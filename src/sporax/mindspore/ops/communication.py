@@ -28,12 +28,12 @@ from sporax.runtime.ranks import collectives, groups
 def init_process_group(
     backend: str | None = None,
     init_method: str | None = None,
-    timeout: Any = None,
+    timeout: object = None,
     world_size: int = -1,
     rank: int = -1,
-    store: Any = None,
+    store: object = None,
     group_name: str = "",
-    pg_options: Any = None,
+    pg_options: object = None,
     device_id: int | None = None,
 ) -> None:
     """Join the job, as `communication.init`. Ranks are distinguished by the launcher's variables.
@@ -89,9 +89,9 @@ def get_world_size(group: str | None = None) -> int:
 
 def new_group(
     ranks: list[int] | None = None,
-    timeout: Any = None,
+    timeout: object = None,
     backend: str | None = None,
-    pg_options: Any = None,
+    pg_options: object = None,
     use_local_synchronization: bool = False,
     group_desc: str | None = None,
 ) -> str:
@@ -322,7 +322,7 @@ def all_to_all_v_c(
     return _fill(output, messages.AlltoAllVC(group)(check_tensor("all_to_all_v_c", input), send_count_matrix), async_op)
 
 
-def barrier(group: str | None = None, async_op: bool = False, device_ids: Any = None) -> CommHandle | None:
+def barrier(group: str | None = None, async_op: bool = False, device_ids: object = None) -> CommHandle | None:
     """Wait until all members have come here; with ``async_op=True`` the handle waits."""
     # Not waited for with `async_op`: the handle does.
     return _done(wrap(collectives.run(collectives.Barrier(groups.find(group, "barrier")))), async_op, wait=True)
@@ -358,7 +358,7 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[CommHandle]:
     return handles[:1]
 
 
-def all_gather_object(object_list: list[Any], obj: Any, group: str | None = None) -> None:
+def all_gather_object(object_list: list[Any], obj: object, group: str | None = None) -> None:
     """Every member's object into its place of the list. Objects are pickled: only take part with ranks you trust."""
     members = groups.find(group, "all_gather_object")
     For("all_gather_object").refuse_type(
@@ -374,7 +374,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: str | None = None
 
 
 def gather_object(
-    obj: Any, object_gather_list: list[Any] | None = None, dst: int = 0, group: str | None = None
+    obj: object, object_gather_list: list[Any] | None = None, dst: int = 0, group: str | None = None
 ) -> None:
     """Every member's object into its place of the list at world rank `dst`."""
     members = groups.find(group, "gather_object")
@@ -388,7 +388,9 @@ def gather_object(
         object_gather_list[:] = objects
 
 
-def broadcast_object_list(object_list: list[Any], src: int = 0, group: str | None = None, device: Any = None) -> None:
+def broadcast_object_list(
+    object_list: list[Any], src: int = 0, group: str | None = None, device: object = None
+) -> None:
     """The objects of world rank `src`, everywhere."""
     members = groups.find(group, "broadcast_object_list")
     _check_filled("broadcast_object_list", "object_list", object_list)
@@ -426,7 +428,7 @@ def _check_filled(function: str, name: str, value: Any) -> list[Any]:
     return list(value)
 
 
-def send_object_list(object_list: list[Any], dst: int, group: str | None = None, device: Any = None) -> None:
+def send_object_list(object_list: list[Any], dst: int, group: str | None = None, device: object = None) -> None:
     """Send Python objects to world rank `dst`."""
     data = np.frombuffer(pickle.dumps(list(object_list)), np.uint8)
     # The length as a message of its own, so that the receiver can make room.
@@ -434,7 +436,7 @@ def send_object_list(object_list: list[Any], dst: int, group: str | None = None,
     send(Tensor(data), dst, group)
 
 
-def recv_object_list(object_list: list[Any], src: int = 0, group: str | None = None, device: Any = None) -> int:
+def recv_object_list(object_list: list[Any], src: int = 0, group: str | None = None, device: object = None) -> int:
     """Fill a list with Python objects that world rank `src` sends; returns the sender."""
     length = Tensor(np.zeros(1, np.int32))
     recv(length, src, group)
@@ -444,7 +446,7 @@ def recv_object_list(object_list: list[Any], src: int = 0, group: str | None = N
     return src
 
 
-def _kernel_op(function: str, op: Any) -> str:
+def _kernel_op(function: str, op: object) -> str:
     """The reduction that is carried out: an average is a sum that is divided afterwards."""
     if op == "avg":
         return "sum"

@@ -115,10 +115,12 @@ def derive(array: Any, inputs: Iterable[Any], make: Callable[..., Any]) -> None:
         note(array, lambda: make(*(known(source) for source in sources)))
 
 
-def fail_when(flag: Any, error: BaseException | Callable[..., BaseException], arrays: Sequence[Any] = ()) -> None:
+def fail_when(
+    flag: jax.Array, error: BaseException | Callable[..., BaseException], arrays: Sequence[jax.Array] = ()
+) -> None:
     """Make the program that is being traced raise `error`, or ``error(*arrays)``, when `flag`, a bool array, is true."""
 
-    def note(is_raised: Any, *values: Any) -> None:
+    def note(is_raised: object, *values: object) -> None:
         # Of the first alone: a `raise` in a loop has one error object, which a later round would change.
         if bool(is_raised) and not SESSION.failed_checks:
             SESSION.failed_checks.append(error if isinstance(error, BaseException) else error(*values))

@@ -205,7 +205,7 @@ class SpecifiedDataset(abc.ABC):
             cls.__doc__ = f"{documented(cls.__doc__, format.arguments)}\n\n{errors}"
             record_constructor(cls, constructor(cls, format))
 
-    def __init__(self, *positional: Any, **named: Any) -> None:
+    def __init__(self, *positional: object, **named: Any) -> None:
         raise For(type(self).__name__).type_error("there is no constructor: start from one of its subclasses")
 
     @abc.abstractmethod
@@ -230,7 +230,7 @@ def constructor(owner: type, row: Format) -> Callable[..., None]:
     where = owner.__name__
     signature = signature_of(row.arguments)
 
-    def build(self: SpecifiedDataset, /, *positional: Any, **named: Any) -> None:
+    def build(self: SpecifiedDataset, /, *positional: object, **named: Any) -> None:
         try:
             bound = signature.bind(self, *positional, **named)
         # MindSpore's errors about arguments are TypeErrors with the name of the API.
@@ -377,7 +377,7 @@ def with_files(names: Callable[..., Iterable[str]]) -> Callable[..., tuple[Any, 
     A name that ends with a slash is a folder.
     """
 
-    def prepare(where: str, folder: Path, *values: Any) -> tuple[Any, ...]:
+    def prepare(where: str, folder: Path, *values: object) -> tuple[Any, ...]:
         for name in names(*values):
             if name.endswith("/"):
                 _checks.directory(where, str(folder / name))
@@ -400,7 +400,7 @@ def usage(*choices: str, doc: str = "") -> Argument:
 
 
 def choice(
-    name: str, *choices: str, doc: str = "", default: Any = None, missing: str = "", words: str = ""
+    name: str, *choices: str, doc: str = "", default: object = None, missing: str = "", words: str = ""
 ) -> Argument:
     """One of a few strings.
 
@@ -519,7 +519,7 @@ def in_folder(doc: str, *own: Argument, sampled: tuple[Argument, ...] = SAMPLED)
 images_in = functools.partial(in_folder, sampled=SAMPLED_IMAGES)
 
 
-def text_shuffle(annotation: Any = bool | Shuffle, default: Any = Shuffle.GLOBAL) -> Argument:
+def text_shuffle(annotation: object = bool | Shuffle, default: object = Shuffle.GLOBAL) -> Argument:
     """`shuffle` of text files."""
     return Argument("shuffle", annotation, "True or Shuffle.GLOBAL (the default), Shuffle.FILES, or False.", default)
 

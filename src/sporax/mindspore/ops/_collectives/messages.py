@@ -44,7 +44,7 @@ def sizes(name: str, what: str, value: Any) -> tuple[int, ...]:
 
 
 # `point_to_point` is looked up at the first message: most programs exchange none.
-def _message(rank: int, shape: Sequence[int], dtype: Any) -> Message:
+def _message(rank: int, shape: Sequence[int], dtype: object) -> Message:
     """A tensor for, or from, this world rank."""
     return _collectives.point_to_point.Message(rank, tuple(shape), dtype)
 
@@ -60,7 +60,7 @@ def _exchanged(
 class AllGatherV(CommunicationPrimitive):
     """`AllGather` of 1-D tensors of different lengths."""
 
-    def __call__(self, x: Tensor, output_split_sizes: Any) -> Tensor:
+    def __call__(self, x: Tensor, output_split_sizes: object) -> Tensor:
         """Lengths of all members' tensors are given, in group order; returns them one after another."""
         array, lengths = check_tensor(self.name, x).array, sizes(self.name, "output_split_sizes", output_split_sizes)
         own = lengths[between_ranks.collectives.own_position(self.members, self.name)]
@@ -86,7 +86,7 @@ class ReduceScatterV(CommunicationPrimitive):
 
     attribute_names = ("op", "group")
 
-    def __call__(self, x: Tensor, input_split_sizes: Any) -> Tensor:
+    def __call__(self, x: Tensor, input_split_sizes: object) -> Tensor:
         """Lengths of all members' pieces are given, in group order."""
         lengths = sizes(self.name, "input_split_sizes", input_split_sizes)
         array = check_tensor(self.name, x).array
@@ -115,7 +115,7 @@ class AlltoAllV(CommunicationPrimitive):
     defaults = {**CommunicationPrimitive.defaults, "block_size": 1}
     ints = ("block_size",)
 
-    def __call__(self, x: Tensor, send_numel_list: Any, recv_numel_list: Any) -> Tensor:
+    def __call__(self, x: Tensor, send_numel_list: object, recv_numel_list: object) -> Tensor:
         """Lengths of the pieces for (and from) each member are given, in group order; returns what came, in that order."""
         outgoing = [length * self.block_size for length in sizes(self.name, "send_numel_list", send_numel_list)]
         incoming = [length * self.block_size for length in sizes(self.name, "recv_numel_list", recv_numel_list)]
@@ -134,7 +134,7 @@ class AlltoAllVC(CommunicationPrimitive):
     defaults = {**CommunicationPrimitive.defaults, "block_size": 1, "transpose": False}
     ints = ("block_size",)
 
-    def __call__(self, x: Tensor, send_count_matrix: Any) -> Tensor:
+    def __call__(self, x: Tensor, send_count_matrix: object) -> Tensor:
         # All ranks have the same matrix, so each reads its own row and column.
         """Entry i·n + j of the matrix is the length of the piece that i sends to j."""
         count, me = self.members.size, between_ranks.collectives.own_position(self.members, self.name)
@@ -266,7 +266,7 @@ class NeighborExchange(CommunicationPrimitive):
     shape_lists = ("recv_shapes", "send_shapes")
     dtype_names = ("recv_type",)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for way in ("send", "recv"):
             ranks, shapes = getattr(self, f"{way}_rank_ids"), getattr(self, f"{way}_shapes")
@@ -312,7 +312,7 @@ class BatchISendIRecv(CommunicationPrimitive):
     shape_lists = ("receive_shapes",)
     defaults = {**CommunicationPrimitive.defaults, "receive_shapes": (), "receive_dtypes": ()}
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name in ("op_types", "remote_ranks", "receive_shapes", "receive_dtypes"):
             if not isinstance(getattr(self, name), tuple | list):
@@ -366,7 +366,7 @@ class NeighborExchangeV2(CommunicationPrimitive):
 
     attribute_names = ("send_rank_ids", "send_lens", "recv_rank_ids", "recv_lens", "data_format", "group")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name, count in (("send_rank_ids", 8), ("recv_rank_ids", 8), ("send_lens", 4), ("recv_lens", 4)):
             value, least = getattr(self, name), -1 if name.endswith("ids") else 0
