@@ -20,7 +20,7 @@ from hypothesis import given, settings, strategies as st
 
 import sporax.mindspore as ms
 from sporax.mindspore import Parameter, Tensor, nn
-from sporax.mindspore.train import _entries, serialization
+from sporax.mindspore.train import _entries, _stored, serialization
 from sporax.mindspore.train.serialization import (
     async_ckpt_thread_status,
     ckpt_to_safetensors,
@@ -383,13 +383,13 @@ def test_saving_in_the_background_saves_the_values_of_the_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Any
 ) -> None:
     go = threading.Event()
-    write = serialization.write_stream
+    write = _stored.write_stream
 
     def held(*args: Any) -> None:
         go.wait(10)
         write(*args)
 
-    monkeypatch.setattr(serialization, "write_stream", held)
+    monkeypatch.setattr(_stored, "write_stream", held)
     net, path = make_net(1.0), tmp_path / "x.ckpt"
     save_checkpoint(net, str(path), async_save=how)
     assert async_ckpt_thread_status()
@@ -575,7 +575,7 @@ def test_directories_of_ranks_are_converted(tmp_path: Path) -> None:
 
 
 def test_functions_of_distributed_checkpoints_are_in_this_module_too_as_in_mindspore():
-    from sporax.mindspore.train import checkpoint, serialization
+    from sporax.mindspore.train import checkpoint
 
     assert checkpoint.__all__
     for name in checkpoint.__all__:

@@ -21,17 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.base.errors import SporaxTypeError
-from sporax.mindspore.autograph._branches import (
-    BREAK_OUT,
-    GO_ON,
-    RAISED,
-    RETURN,
-    Outcome,
-    RaisedWords,
-    as_flag,
-    branch,
-    trace,
-)
+from sporax.mindspore.autograph import _branches as branches
 from sporax.mindspore.autograph._loops import loop
 from sporax.mindspore.autograph._tensor_conditions import CommonPart
 from sporax.mindspore.autograph._values import Scope, contents, is_number, restore, take_apart
@@ -41,18 +31,18 @@ from sporax.runtime.state import frames, trace_constants
 Body = Callable[..., Any]
 Operation = Callable[[], Any]
 
-BREAK = Outcome(BREAK_OUT)
+BREAK = branches.Outcome(branches.BREAK_OUT)
 CONTINUE = None
 # Rounds above which a counted loop is not written out because of a `break`.
 _LONG = 32
 
 
-def returned(value: Any) -> Outcome:
+def returned(value: object) -> branches.Outcome:
     """A round that returns from the function."""
-    return Outcome(RETURN, value)
+    return branches.Outcome(branches.RETURN, value)
 
 
-def unknown(value: Any) -> bool:
+def unknown(value: object) -> bool:
     """Whether this is a tensor whose value is not known yet."""
     if not isinstance(value, Tensor) or not frames.compiling():
         # Outside of compiled steps every value is known.
@@ -75,7 +65,7 @@ def _where(what: str, function: Any, line: int) -> str:
     return f"{what}, line {line} of {function.__code__.co_filename}"
 
 
-def if_(test: Any, body: Body, orelse: Body, *state: Any) -> Any:
+def if_(test: object, body: Body, orelse: Body, *state: object) -> Any:
     """``if test: body`` and ``else: orelse``.
 
     Args:
@@ -89,22 +79,22 @@ def if_(test: Any, body: Body, orelse: Body, *state: Any) -> Any:
     return _decided(test, body, orelse, state, in_round=False)
 
 
-def if_jump(test: Any, body: Body, orelse: Body, *state: Any) -> Any:
+def if_jump(test: object, body: Body, orelse: Body, *state: object) -> Any:
     """As `if_`, where either way runs to the end of a loop's round; gives how the round ends."""
     return _decided(test, body, orelse, state, in_round=True)
 
 
-def _decided(test: Any, body: Body, orelse: Body, state: tuple[Any, ...], in_round: bool) -> Any:
+def _decided(test: object, body: Body, orelse: Body, state: tuple[Any, ...], in_round: bool) -> Any:
     # The usual case: nothing depends on a tensor, and the branch runs as Python.
     if not unknown(test):
         return (body if test else orelse)()
     scope = Scope((body, orelse), *state[:3])
-    return branch(test, body, orelse, scope, _where("if", body, state[3]), in_round)
+    return branches.branch(test, body, orelse, scope, _where("if", body, state[3]), in_round)
 
 
-def while_(test: Body, body: Body, *start: Any) -> Outcome | None:
+def while_(test: Body, body: Body, *start: Any) -> branches.Outcome | None:
     """``while test(): body()``; gives how it ended. `start` is as for `if_`."""
-    outcome: Outcome | None = None
+    outcome: branches.Outcome | None = None
     if not frames.compiling():
         while outcome is None and test():
             outcome = body()
@@ -151,7 +141,7 @@ def _forms(scope: Scope) -> dict[Any, Any]:
     return forms
 
 
-def _traced_while(test: Body, body: Body, scope: Scope, line: int) -> Outcome | None:
+def _traced_while(test: Body, body: Body, scope: Scope, line: int) -> branches.Outcome | None:
     return loop(lambda _: test(), lambda _: body(), scope, _where("while", body, line))
 
 
@@ -174,7 +164,7 @@ def range_(range_of: Any, *args: Any) -> Any:
     return TensorRange(start, stop, int(step))
 
 
-def for_(items: Any, body: Body, *start: Any) -> Outcome | None:
+def for_(items: Any, body: Body, *start: Any) -> branches.Outcome | None:
     """``for item in items: body(item)``; gives how it ended. `start` is as for `if_`."""
     if isinstance(items, TensorRange):
         return _counted(items, body, start)
@@ -184,7 +174,7 @@ def for_(items: Any, body: Body, *start: Any) -> Outcome | None:
         return _counted(TensorRange(items.start, items.stop, items.step), body, start)
     remaining = iter(items)
     for item in remaining:
-        outcome: Outcome | None = body(item)
+        outcome: branches.Outcome | None = body(item)
         if outcome is None:
             continue
         if isinstance(outcome.code, int):
@@ -201,22 +191,22 @@ def _jumps_unknown(items: range, body: Body, state: Any) -> bool:
     scope = Scope((body,), *state[:3])
     begin = scope.values()
     try:
-        record = trace(lambda: body(items[0]), scope, lambda: begin, in_round=True)
+        record = branches.trace(lambda: body(items[0]), scope, lambda: begin, in_round=True)
     finally:
         scope.put(begin)
     return record.code_array is not None
 
 
-def _rest(outcome: Outcome, following: Body, scope: Scope, where: str) -> Outcome:
+def _rest(outcome: branches.Outcome, following: Body, scope: Scope, where: str) -> branches.Outcome:
     """How a loop ends of which one round may have been the last."""
-    ended = replace(outcome, codes=outcome.codes - {GO_ON})
-    goes_on = wrap(outcome.code == GO_ON)
-    result: Outcome | None = branch(goes_on, following, lambda: ended, scope, where, in_round=True)
+    ended = replace(outcome, codes=outcome.codes - {branches.GO_ON})
+    goes_on = wrap(outcome.code == branches.GO_ON)
+    result: branches.Outcome | None = branches.branch(goes_on, following, lambda: ended, scope, where, in_round=True)
     # The loop may end either way, so the code says that it goes on.
-    return Outcome(GO_ON) if result is None else result
+    return branches.Outcome(branches.GO_ON) if result is None else result
 
 
-def _counted(items: TensorRange, body: Body, state: Any) -> Outcome | None:
+def _counted(items: TensorRange, body: Body, state: Any) -> branches.Outcome | None:
     scope = Scope((body,), *state[:3])
     first, stop = _integer(items.start), _integer(items.stop)
     return loop(
@@ -229,7 +219,7 @@ def _counted(items: TensorRange, body: Body, state: Any) -> Outcome | None:
     )
 
 
-def _integer(value: Any) -> Any:
+def _integer(value: object) -> Any:
     if not isinstance(value, Tensor):
         # Python's ints have no limit; 64 bits are the widest that XLA has.
         return jnp.asarray(value, jnp.int64)
@@ -238,26 +228,26 @@ def _integer(value: Any) -> Any:
     return value.array.reshape(()).astype(jnp.int64)
 
 
-def after(outcome: Outcome | None, following: Body, *state: Any) -> Any:
+def after(outcome: branches.Outcome | None, following: Body, *state: object) -> Any:
     """What follows a loop that may have returned from the function; gives what is returned."""
     return _followed(outcome, following, state, in_round=False)
 
 
-def round_after(outcome: Outcome | None, following: Body, *state: Any) -> Any:
+def round_after(outcome: branches.Outcome | None, following: Body, *state: object) -> Any:
     """As `after`, within a round of a loop around; gives how that round ends."""
     return _followed(outcome, following, state, in_round=True)
 
 
-def _followed(outcome: Outcome | None, following: Body, state: tuple[Any, ...], in_round: bool) -> Any:
-    if outcome is None or (isinstance(outcome.code, int) and outcome.code != RETURN):
+def _followed(outcome: branches.Outcome | None, following: Body, state: tuple[Any, ...], in_round: bool) -> Any:
+    if outcome is None or (isinstance(outcome.code, int) and outcome.code != branches.RETURN):
         return following()
     # In a round of an outer loop a return is a result of that round.
-    returned = Outcome(RETURN, outcome.value) if in_round else outcome.value
+    returned = branches.Outcome(branches.RETURN, outcome.value) if in_round else outcome.value
     if isinstance(outcome.code, int):
         return returned
     scope = Scope((following,), *state[:3])
     where = _where("return", following, state[3])
-    return branch(wrap(outcome.code == RETURN), lambda: returned, following, scope, where, in_round)
+    return branches.branch(wrap(outcome.code == branches.RETURN), lambda: returned, following, scope, where, in_round)
 
 
 def assert_(test: Operation, message: Operation | None) -> None:
@@ -270,13 +260,13 @@ def assert_(test: Operation, message: Operation | None) -> None:
     words = [] if message is None else [message()]
     described, arrays = _described(words)
     trace_constants.fail_when(
-        jnp.logical_not(as_flag(value, "assert")),
+        jnp.logical_not(branches.as_flag(value, "assert")),
         lambda *values: AssertionError(*(str(_single(part, values)) for part in described)),
         arrays,
     )
 
 
-def raised(error: Any) -> Any:
+def raised(error: object) -> Any:
     """An error that the user raises: if that depends on a tensor, it is raised when the program has run."""
     error = error() if isinstance(error, type) else error
     if isinstance(error, BaseException) and frames.compiling():
@@ -284,16 +274,16 @@ def raised(error: Any) -> Any:
         described, arrays = _described(error.args)
         raised_error = error
 
-        def filled(*values: Any) -> BaseException:
+        def filled(*values: object) -> BaseException:
             if values:
                 raised_error.args = tuple(_single(part, values) for part in described)
             return raised_error
 
-        setattr(error, RAISED, RaisedWords(arrays, filled))
+        setattr(error, branches.RAISED, branches.RaisedWords(arrays, filled))
     return error
 
 
-def _single(part: Any, values: tuple[Any, ...]) -> Any:
+def _single(part: object, values: tuple[object, ...]) -> Any:
     """A part of an error, in which numbers are Python's."""
     value = _filled(part, values)
     return value.item() if isinstance(part, _Place) and not value.ndim else value
@@ -327,12 +317,12 @@ def _logical(operands: tuple[Operation, ...], stops_at: bool) -> Any:
 
     def rest_as_flag() -> Tensor:
         other = rest()
-        return wrap(as_flag(other if isinstance(other, Tensor) else bool(other), name))
+        return wrap(branches.as_flag(other if isinstance(other, Tensor) else bool(other), name))
 
     def join(first: Operation, second: Operation) -> Any:
         # `branch` takes the way for True first.
         ways = (first, second) if stops_at else (second, first)
-        return branch(value, *ways, _pure(rest), name)
+        return branches.branch(value, *ways, _pure(rest), name)
 
     try:
         return join(lambda: value, rest)
@@ -342,7 +332,7 @@ def _logical(operands: tuple[Operation, ...], stops_at: bool) -> Any:
         return join(lambda: constant, rest_as_flag)
 
 
-def chained(left: Any, *steps: tuple[str, Operation]) -> Any:
+def chained(left: object, *steps: tuple[str, Operation]) -> Any:
     """``left < a < b …``."""
     result: Any = True
     for name, operand in steps:
@@ -356,21 +346,21 @@ def chained(left: Any, *steps: tuple[str, Operation]) -> Any:
     return result
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> Any:
     return value
 
 
-def not_(value: Any) -> Any:
+def not_(value: object) -> Any:
     """``not value``."""
-    return wrap(jnp.logical_not(as_flag(value, "not"))) if unknown(value) else not value
+    return wrap(jnp.logical_not(branches.as_flag(value, "not"))) if unknown(value) else not value
 
 
-def choose(test: Any, first: Operation, second: Operation, line: int) -> Any:
+def choose(test: object, first: Operation, second: Operation, line: int) -> Any:
     """``first() if test else second()``."""
     if not unknown(test):
         return first() if test else second()
     where = f"if, line {line}" if isinstance(first, partial) else _where("if", first, line)
-    return branch(test, first, second, _pure(first), where)
+    return branches.branch(test, first, second, _pure(first), where)
 
 
 def in_(value: Any, container: Any) -> Any:
@@ -378,11 +368,13 @@ def in_(value: Any, container: Any) -> Any:
     if not unknown(value) and not (isinstance(container, list | tuple) and any(map(unknown, container))):
         return value in container
     # Elements of other types are never equal to a tensor.
-    equal = [as_flag(value == item, "in") for item in container if isinstance(item, Tensor | bool | int | float)]
+    equal = [
+        branches.as_flag(value == item, "in") for item in container if isinstance(item, Tensor | bool | int | float)
+    ]
     return wrap(jnp.any(jnp.stack(equal))) if equal else False
 
 
-def not_in(value: Any, container: Any) -> Any:
+def not_in(value: object, container: object) -> Any:
     """``value not in container``."""
     return not_(in_(value, container))
 
@@ -430,7 +422,7 @@ def unpacked(value: Any, before: int, after: int) -> list[Any]:
     return [*items[:before], items[before:rest], *items[rest:]]
 
 
-def _one_of(functions: tuple[Body, ...], index: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _one_of(functions: tuple[Body, ...], index: object, /, *args: object, **kwargs: Any) -> Any:
     """Calls the function of a number; numbers beyond the last count as the last."""
     *others, call = (partial(function, *args, **kwargs) for function in functions)
     for number in reversed(range(len(others))):
@@ -469,7 +461,7 @@ def truth(function: Any, *args: Any) -> Any:
     items = list(args[0])
     if not any(map(unknown, items)):
         return function(items)
-    flags = jnp.stack([as_flag(item, function.__name__) for item in items])
+    flags = jnp.stack([branches.as_flag(item, function.__name__) for item in items])
     return wrap(flags.any() if function is any else flags.all())
 
 
@@ -505,7 +497,7 @@ def print_(function: Any, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
     described, arrays = _described(args)
 
-    def show(*values: Any) -> None:
+    def show(*values: object) -> None:
         function(*(_filled(part, values) for part in described), **kwargs)
 
     # Not ordered: waiting for the output would slow the program down.
@@ -513,11 +505,11 @@ def print_(function: Any, *args: Any, **kwargs: Any) -> Any:
     return None
 
 
-def _described(args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _described(args: Sequence[object]) -> tuple[list[object], list[jax.Array]]:
     """Values with places where tensors are that are not known, and their arrays; see `_filled`."""
-    arrays: list[Any] = []
+    arrays: list[jax.Array] = []
 
-    def collect(value: Any) -> Any:
+    def collect(value: Any) -> object:
         if isinstance(value, Text):
             return Text(tuple(part if isinstance(part, str) else (collect(part[0]), *part[1:]) for part in value.parts))
         if unknown(value):
@@ -535,13 +527,13 @@ class _Place:
     number: int
 
 
-def _prints_later(value: Any) -> bool:
+def _prints_later(value: object) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_prints_later, value))
     return isinstance(value, Text) or unknown(value)
 
 
-def _filled(value: Any, values: tuple[Any, ...]) -> Any:
+def _filled(value: object, values: tuple[object, ...]) -> Any:
     if isinstance(value, _Place):
         return Tensor(np.asarray(values[value.number]))
     if isinstance(value, Text):

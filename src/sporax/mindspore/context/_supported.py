@@ -15,15 +15,7 @@ from functools import cache
 import jax
 
 from sporax.base.errors import For, SporaxRuntimeError
-from sporax.ir.config import (
-    VARIABLE,
-    OffloadConfig,
-    ParallelConfig,
-    ParallelMode,
-    PlanSettings,
-    wants_loops,
-    warn_of_limit,
-)
+from sporax.ir import config as config_values
 from sporax.lowering.passes import SAVED_IN_FILES
 from sporax.mindspore._names.missing import late
 from sporax.mindspore.context._global import device_limit, get_context, graph_mode, memory_offload
@@ -50,7 +42,7 @@ SESSION.strategy_sources.append(late("sporax.mindspore.context._strategy_files.f
 SESSION.step_listeners.append(late("sporax.mindspore.context._strategy_files.files:save"))
 
 
-def check_supported(config: ParallelConfig, num_devices: int) -> None:
+def check_supported(config: config_values.ParallelConfig, num_devices: int) -> None:
     """Check that a step can be compiled under `config`.
 
     Args:
@@ -78,7 +70,7 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
             "is thus divided twice: leave the setting out there."
         )
     # In the modes by rank, each rank runs a program of its own, so their numbers must agree.
-    by_rank = not config.in_global_view and config.parallel_mode != ParallelMode.STAND_ALONE
+    by_rank = not config.in_global_view and config.parallel_mode != config_values.ParallelMode.STAND_ALONE
     if by_rank and config.device_num != num_devices:
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', 'device_num' is {config.device_num}, but the job has {num_devices} "
@@ -107,7 +99,7 @@ def check_with_servers() -> None:
         )
 
 
-def plan_settings() -> PlanSettings | None:
+def plan_settings() -> config_values.PlanSettings | None:
     """The settings under which a step is sharded by a plan; None when it is not."""
     config = snapshot()
     # On one device there is nothing to divide.
@@ -117,11 +109,11 @@ def plan_settings() -> PlanSettings | None:
     return _settings_of(config).under(os.environ)
 
 
-def _settings_of(config: ParallelConfig) -> PlanSettings:
-    return PlanSettings(config, *search_snapshot(), max_device_bytes=device_limit())
+def _settings_of(config: config_values.ParallelConfig) -> config_values.PlanSettings:
+    return config_values.PlanSettings(config, *search_snapshot(), max_device_bytes=device_limit())
 
 
-def plan_settings_of_training() -> PlanSettings | None:
+def plan_settings_of_training() -> config_values.PlanSettings | None:
     """The settings under which a training step is planned that the script does not shard itself; None where it only runs.
 
     `sporax plan` shows the plan of any script over the devices there are: of a data-parallel one its own, in which operators
@@ -139,7 +131,9 @@ def plan_settings_of_training() -> PlanSettings | None:
         raise For("sporax plan").state_error(
             "a training step is planned over more than one device, but there is 1. `--devices 8` simulates eight"
         )
-    mode = ParallelMode.SEMI_AUTO_PARALLEL if SESSION.by_rank() else ParallelMode.AUTO_PARALLEL
+    mode = (
+        config_values.ParallelMode.SEMI_AUTO_PARALLEL if SESSION.by_rank() else config_values.ParallelMode.AUTO_PARALLEL
+    )
     parallel = replace(snapshot(), parallel_mode=mode, device_num=devices)
     return _settings_of(parallel).under(os.environ)
 
@@ -157,7 +151,7 @@ def check_step() -> None:
     """
     config = snapshot()
     here = config.device_num if plans_only() else world.num_ranks_here()
-    if config.parallel_mode == ParallelMode.STAND_ALONE:
+    if config.parallel_mode == config_values.ParallelMode.STAND_ALONE:
         _note_single_device()
     elif not config.in_global_view:
         _note_idle_devices(config)
@@ -166,7 +160,7 @@ def check_step() -> None:
     check_supported(config, world_size() * min(here, jax.local_device_count()))
 
 
-def _note_idle_devices(config: ParallelConfig) -> None:
+def _note_idle_devices(config: config_values.ParallelConfig) -> None:
     """Say that steps by rank leave devices of this process idle, where they do."""
     own = jax.local_device_count()
     if jax.process_count() > 1 or own == 1 or dry_run.active():
@@ -195,7 +189,7 @@ def refuse_eager(where: str) -> None:
     Raises:
         SporaxRuntimeError: semi-automatic parallelism on several devices in PYNATIVE_MODE.
     """
-    if parallel_mode() == ParallelMode.SEMI_AUTO_PARALLEL and shards_compiled_steps():
+    if parallel_mode() == config_values.ParallelMode.SEMI_AUTO_PARALLEL and shards_compiled_steps():
         raise SporaxRuntimeError(
             f"For '{where}', the mode must be GRAPH_MODE in the parallel mode 'semi_auto_parallel', but it is PYNATIVE_MODE, in "
             "which operators run one by one and cannot be sharded. Call set_context(mode=GRAPH_MODE), compile the step with jit, "
@@ -225,7 +219,7 @@ def _note_single_device() -> None:
 
 def note_size_of_all_ranks(num_ranks: int) -> None:
     """Say once that a data set counts the rows of all ranks, to a script that has set no parallel mode yet."""
-    if parallel_mode() == ParallelMode.STAND_ALONE:
+    if parallel_mode() == config_values.ParallelMode.STAND_ALONE:
         _say_once(
             f"For 'get_dataset_size', the rows of all {num_ranks} ranks are counted, since one device reads them in the parallel "
             "mode 'stand_alone'. Set the parallel mode before: in 'data_parallel' the size is that of one rank."
@@ -245,15 +239,15 @@ class _StepGuard:
         """The switches by name; how to search, where plans are searched for."""
         config = snapshot()
         # How to search matters only where plans are searched for.
-        searches = config.parallel_mode == ParallelMode.AUTO_PARALLEL
+        searches = config.parallel_mode == config_values.ParallelMode.AUTO_PARALLEL
         # Ranks and plans have devices of their own.
         chosen = config.device_num == 1
         return {
             # Each entry changes what a step is compiled to.
             "enable_ps": ps_snapshot().enable_ps,
             "memory_offload": offload_tags(),
-            "repeated blocks": wants_loops(os.environ),
-            "communication reuse": os.environ.get(VARIABLE),
+            "repeated blocks": config_values.wants_loops(os.environ),
+            "communication reuse": os.environ.get(config_values.VARIABLE),
             "search": search_snapshot() if searches else None,
             "max_device_memory": device_limit(),
             "recompute within": _recompute_limit() if config.recompute == "auto" else None,
@@ -278,10 +272,10 @@ def enter_step() -> None:
     """
     # From now on a change of these settings makes the step stale.
     check_step()
-    warn_of_limit(os.environ)
+    config_values.warn_of_limit(os.environ)
     frames.depend_on(PARALLEL_GUARD)
     frames.depend_on(_STEP_GUARD)
-    if wants_loops(os.environ):
+    if config_values.wants_loops(os.environ):
         frames.note_tag("blocks")
     if snapshot().recompute == "auto":
         # Tags become part of the step's key, since a limit changes what is recomputed.
@@ -327,7 +321,7 @@ def offload_tags() -> tuple[str, ...]:
     return (*tags, *by_target)
 
 
-def _disk_settings(config: OffloadConfig) -> DiskSettings:
+def _disk_settings(config: config_values.OffloadConfig) -> DiskSettings:
     return DiskSettings(
         folder=config.offload_path,
         limit_bytes=_num_bytes(config.offload_disk_size),

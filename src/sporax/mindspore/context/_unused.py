@@ -15,16 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from sporax.base.errors import SporaxRuntimeError
-from sporax.ir.config import (
-    COEFFICIENTS,
-    VARIABLE,
-    OffloadConfig,
-    ParallelConfig,
-    ParallelMode,
-    PsConfig,
-    SearchConfig,
-    reuse_limit,
-)
+from sporax.ir import config as config_values
 from sporax.mindspore.context import _global, _groups, _parallel
 from sporax.runtime.session import SESSION
 
@@ -43,16 +34,16 @@ class Trained(Protocol):
     def comm_fusion(self) -> int: ...
 
 
-def _ranked(config: ParallelConfig) -> bool:
-    return config.parallel_mode != ParallelMode.STAND_ALONE
+def _ranked(config: config_values.ParallelConfig) -> bool:
+    return config.parallel_mode != config_values.ParallelMode.STAND_ALONE
 
 
-def _sharded_state(config: ParallelConfig) -> bool:
+def _sharded_state(config: config_values.ParallelConfig) -> bool:
     return config.in_global_view and config.enable_parallel_optimizer
 
 
-def _searched(config: ParallelConfig) -> bool:
-    return config.parallel_mode == ParallelMode.AUTO_PARALLEL
+def _searched(config: config_values.ParallelConfig) -> bool:
+    return config.parallel_mode == config_values.ParallelMode.AUTO_PARALLEL
 
 
 _VIEW = "the parallel mode 'semi_auto_parallel' or 'auto_parallel'"
@@ -105,7 +96,7 @@ PARALLEL = _by_field(
 )
 """By field of `ParallelConfig`."""
 
-_Searched = tuple[SearchConfig, ParallelConfig]
+_Searched = tuple[config_values.SearchConfig, config_values.ParallelConfig]
 
 
 def _in_search(*modes: str) -> Callable[[_Searched], bool]:
@@ -136,11 +127,11 @@ SEARCH = _by_field(
 """By field of `SearchConfig`."""
 
 
-def _on(config: OffloadConfig) -> bool:
+def _on(config: config_values.OffloadConfig) -> bool:
     return _global.memory_offload()
 
 
-def _on_disk(config: OffloadConfig) -> bool:
+def _on_disk(config: config_values.OffloadConfig) -> bool:
     return _on(config) and "disk" in (config.offload_param, config.offload_checkpoint)
 
 
@@ -166,7 +157,7 @@ OFFLOAD = _by_field(
 """By field of `OffloadConfig`."""
 
 
-def _joined(config: PsConfig) -> bool:
+def _joined(config: config_values.PsConfig) -> bool:
     return SESSION.servers is not None
 
 
@@ -211,20 +202,20 @@ def forget_reported() -> None:
     _reported.clear()
 
 
-def _unused(config: ParallelConfig) -> Iterator[tuple[str, str, Any, str]]:
+def _unused(config: config_values.ParallelConfig) -> Iterator[tuple[str, str, Any, str]]:
     """Function, name, value and needs of each such setting."""
     search, cost = _groups.search_snapshot()
     # `AutoParallel` brings settings of its own, and on one device runs its network as it is.
     if config.in_global_view or not config.auto_parallel_new_interface:
-        yield from _moved("set_auto_parallel_context", PARALLEL, config, ParallelConfig(), config)
-    yield from _moved("set_algo_parameters", SEARCH, search, SearchConfig(), (search, config))
-    yield from _moved("set_offload_context", OFFLOAD, _groups.offload_snapshot(), OffloadConfig())
-    yield from _moved("set_ps_context", PS, _groups.ps_snapshot(), PsConfig())
-    if reuse_limit(os.environ) and not _ranked(config) and SESSION.job[0] == 1:
-        yield VARIABLE, os.environ[VARIABLE], os.environ[VARIABLE], _MODE[1]
+        yield from _moved("set_auto_parallel_context", PARALLEL, config, config_values.ParallelConfig(), config)
+    yield from _moved("set_algo_parameters", SEARCH, search, config_values.SearchConfig(), (search, config))
+    yield from _moved("set_offload_context", OFFLOAD, _groups.offload_snapshot(), config_values.OffloadConfig())
+    yield from _moved("set_ps_context", PS, _groups.ps_snapshot(), config_values.PsConfig())
+    if config_values.reuse_limit(os.environ) and not _ranked(config) and SESSION.job[0] == 1:
+        yield config_values.VARIABLE, os.environ[config_values.VARIABLE], os.environ[config_values.VARIABLE], _MODE[1]
     # A search says by itself which numbers it does not read.
     if not _searched(config):
-        costs = COEFFICIENTS if config.in_global_view else frozenset()
+        costs = config_values.COEFFICIENTS if config.in_global_view else frozenset()
         limits = {"device_memory_capacity"} if config.in_global_view or config.recompute == "auto" else set()
         for name in sorted(cost.changed - costs - limits):
             yield "set_cost_model_context", name, getattr(cost, name), _SEARCH[1]
@@ -249,7 +240,7 @@ _KEY = {
 """Keys of settings whose fields are called otherwise."""
 
 
-def _warn_of_parameters(config: ParallelConfig, parameters: Sequence[Trained]) -> None:
+def _warn_of_parameters(config: config_values.ParallelConfig, parameters: Sequence[Trained]) -> None:
     """Settings that do not fit the Parameters or the devices of a step that a plan shards."""
     own = [parameter.name for parameter in parameters if parameter.layerwise_parallel]
     if own:

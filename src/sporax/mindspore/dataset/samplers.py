@@ -18,16 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.base.errors import For, SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
-from sporax.mindspore.dataset import _checks as check
-from sporax.mindspore.dataset._checks import (
-    IN_MEMORY,
-    INT64_MAX,
-    ConflictingArgumentsError,
-    SharesOfAll,
-    in_words,
-    parallel_context,
-    type_error,
-)
+from sporax.mindspore.dataset import _checks as check, _checks as checks
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._shuffles import drawn, picked, shuffled, shuffled_by_file, uniform
 from sporax.runtime.session import SESSION
@@ -56,7 +47,7 @@ _GLOBAL = (Shuffle.GLOBAL, Shuffle.ADAPTIVE, Shuffle.PARTIAL)
 def _check(where: str, name: str, value: Any, *types: type, called: str) -> Any:
     """An argument of a sampler, about which MindSpore has words of its own."""
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise in_words(SporaxTypeError, where, f"{name} must be {called} but was: {value}.")
+        raise checks.in_words(SporaxTypeError, where, f"{name} must be {called} but was: {value}.")
     return value
 
 
@@ -84,10 +75,10 @@ class BuiltinSampler:
             SporaxRuntimeError: this sampler already has a child.
         """
         if not isinstance(sampler, BuiltinSampler):
-            raise type_error("add_child", "sampler", "a sampler", sampler)
+            raise checks.type_error("add_child", "sampler", "a sampler", sampler)
         if self.child_sampler is not None:
             words = "Cannot add child sampler, this sampler already has a child."
-            raise in_words(SporaxRuntimeError, "add_child", words)
+            raise checks.in_words(SporaxRuntimeError, "add_child", words)
         self.child_sampler = sampler
 
     def get_child(self) -> BuiltinSampler | None:
@@ -104,7 +95,7 @@ class BuiltinSampler:
     @property
     def num_shares(self) -> int:
         """How many ranks' shares this process reads by it, where it acts for all ranks; 0 for its own."""
-        return self.shards.own if isinstance(self.shards, SharesOfAll) else 0
+        return self.shards.own if isinstance(self.shards, checks.SharesOfAll) else 0
 
     def get_num_samples(self) -> int | None:
         # The least cap counts, wherever it is in the chain.
@@ -245,7 +236,7 @@ class DistributedSampler(BuiltinSampler):
             self.add_child(order)
         if self.offset > self.num_shards:
             words = f"DistributedSampler: offset must be no more than num_shards({self.num_shards}), but got {offset}"
-            raise in_words(SporaxRuntimeError, where, words)
+            raise checks.in_words(SporaxRuntimeError, where, words)
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         # Shared: all ranks must use one permutation to have different rows.
@@ -254,7 +245,7 @@ class DistributedSampler(BuiltinSampler):
         seed, index = (seed + index, 0) if run.records else (seed, index)
         permutation = shuffled(num_rows, seed, index, records=run.records) if self.shuffle else np.arange(num_rows)
         own = self.num_shards, self.shard_id
-        count, shard = self.shards.of_rank(run.rank) if isinstance(self.shards, SharesOfAll) else own
+        count, shard = self.shards.of_rank(run.rank) if isinstance(self.shards, checks.SharesOfAll) else own
         if self.offset >= 0:
             return permutation[(shard - self.offset) % count :: count]
         if not num_rows:
@@ -280,13 +271,13 @@ class SubsetSampler(BuiltinSampler):
         super().__init__(num_samples)
         if isinstance(indices, str) or not isinstance(indices, (Iterable, numbers.Integral)):
             words = f"Unsupported sampler object of type ({type(indices)})"
-            raise in_words(SporaxTypeError, type(self).__name__, words)
+            raise checks.in_words(SporaxTypeError, type(self).__name__, words)
         items = list(indices) if isinstance(indices, Iterable) else [indices]
         for i, index in enumerate(items):
             # Only types and limits; the number of rows is known when reading starts.
             if isinstance(index, bool) or not isinstance(index, numbers.Integral):
                 words = f"Type of indices element must be int, but got list[{i}]: {index}, type: {type(index)}."
-                raise in_words(SporaxTypeError, type(self).__name__, f"SubsetSampler: {words}")
+                raise checks.in_words(SporaxTypeError, type(self).__name__, f"SubsetSampler: {words}")
         self.indices: Order = np.array(items, np.int64)
 
     def get_num_samples(self) -> int | None:
@@ -335,7 +326,7 @@ class WeightedRandomSampler(BuiltinSampler):
         for i, weight in enumerate(values):
             if isinstance(weight, bool) or not isinstance(weight, numbers.Real):
                 words = f"type of weights element must be number, but got w[{i}]: {weight}, type: {type(weight)}."
-                raise in_words(SporaxTypeError, "WeightedRandomSampler", words)
+                raise checks.in_words(SporaxTypeError, "WeightedRandomSampler", words)
         # Divided by their sum when drawn: weights need not add up to 1.
         self.weights = np.array(values, np.float64)
         self.replacement = _check("WeightedRandomSampler", "replacement", replacement, bool, called="a boolean value")
@@ -360,7 +351,7 @@ class WeightedRandomSampler(BuiltinSampler):
             )
         if words:
             name = "WeightedRandomSampler"
-            raise in_words(SporaxRuntimeError, name, f"{name}: {words}", self.weights.tolist()[:8])
+            raise checks.in_words(SporaxRuntimeError, name, f"{name}: {words}", self.weights.tolist()[:8])
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         self._check_weights(num_rows)
@@ -400,7 +391,7 @@ class PKSampler(BuiltinSampler):
         where = "PKSampler"
         self.num_val: int = _check(where, "num_val", num_val, numbers.Integral, called="integer")
         if num_class is not None:
-            raise in_words(SporaxNotImplementedError, where, "Not supported to specify num_class for PKSampler.")
+            raise checks.in_words(SporaxNotImplementedError, where, "Not supported to specify num_class for PKSampler.")
         self.shuffle = self._draws = bool(_check(where, "shuffle", shuffle, bool, called="a boolean value"))
         self.class_column: str = _check(where, "class_column", class_column, str, called="a str value")
         super().__init__(num_samples)
@@ -472,8 +463,8 @@ class Sampler(BuiltinSampler):
     @staticmethod
     def _ranks() -> tuple[int, int]:
         """For how many ranks this process acts, and how many there are."""
-        own: int = parallel_context().ranks_of_process()
-        return own, own * parallel_context().world_size()
+        own: int = checks.parallel_context().ranks_of_process()
+        return own, own * checks.parallel_context().world_size()
 
     def _object(self) -> object:
         """The user's object."""
@@ -562,7 +553,7 @@ class IterSampler(Sampler):
 
     def __init__(self, sampler: Iterable[int], num_samples: int | None = None) -> None:
         if isinstance(sampler, str) or not isinstance(sampler, Iterable):
-            raise type_error("IterSampler", "sampler", "an iterable of int", sampler)
+            raise checks.type_error("IterSampler", "sampler", "an iterable of int", sampler)
         super().__init__(num_samples)
         # A one-shot iterator is read once and remembered, so that later epochs see the same rows.
         self.sampler: Iterable[int] = list(sampler) if isinstance(sampler, Iterator) else sampler
@@ -574,7 +565,7 @@ class IterSampler(Sampler):
     def stated(self) -> int | None:
         """How many rows the iterable says that it yields, at most `num_samples`."""
         length = getattr(self.sampler, "__len__", None)
-        return None if length is None else min(int(length()), self.num_samples or INT64_MAX)
+        return None if length is None else min(int(length()), self.num_samples or checks.INT64_MAX)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.sampler)
@@ -645,12 +636,12 @@ def select_sampler(
         ):
             other = "sharding" if shards is not None else "shuffle" if shuffle is not None else "num_samples"
             words = f"sampler and {other} cannot be specified at the same time."
-            if where in IN_MEMORY:
+            if where in checks.IN_MEMORY:
                 requested = (
                     f"num_samples: {num_samples}, num_shards: {num_shards}, shard_id: {shard_id}, shuffle: {shuffle}"
                 )
                 words = f"Conflicting arguments during sampler assignments. {requested}."
-            raise in_words(ConflictingArgumentsError, where, words)
+            raise checks.in_words(checks.ConflictingArgumentsError, where, words)
         return _checked_sampler(where, sampler, count, by_file)
     if shards is not None:
         return DistributedSampler(*shards, shuffle=shuffled, num_samples=count)
@@ -666,7 +657,7 @@ def _checked_sampler(where: str, sampler: object, num_samples: int | None, by_fi
         while link is not None and not by_file:
             if isinstance(link, RandomSampler) and link.shuffle not in _GLOBAL:
                 words = f"The shuffle mode: {link.shuffle!s} is not supported with current dataset."
-                raise in_words(SporaxRuntimeError, where, words)
+                raise checks.in_words(SporaxRuntimeError, where, words)
             link = link.get_child()
         return sampler
     if isinstance(sampler, (list, tuple, np.ndarray)):
@@ -675,9 +666,9 @@ def _checked_sampler(where: str, sampler: object, num_samples: int | None, by_fi
         return IterSampler(sampler, num_samples)
     if hasattr(sampler, "__getitem__") and hasattr(sampler, "__len__") and not isinstance(sampler, str):
         return IterSampler(_Indexed(sampler), num_samples)
-    in_memory = where in IN_MEMORY
+    in_memory = where in checks.IN_MEMORY
     if isinstance(sampler, int) and not in_memory:
         return SubsetSampler([sampler], num_samples)
     words = f"Unsupported sampler object of type ({type(sampler)})"
     words = "sampler should be either iterable or from mindspore.dataset.samplers." if in_memory else words
-    raise in_words(SporaxTypeError, where, words, sampler)
+    raise checks.in_words(SporaxTypeError, where, words, sampler)

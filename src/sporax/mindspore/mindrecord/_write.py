@@ -8,18 +8,7 @@ from typing import Any
 
 from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.mindspore import log
-from sporax.mindspore.mindrecord._schema import (
-    MRMAddIndexError,
-    MRMAddSchemaError,
-    MRMDefineIndexError,
-    MRMGetMetaError,
-    MRMOpenError,
-    ParamTypeError,
-    ParamValueError,
-    Schema,
-    mismatch,
-    parse_schema,
-)
+from sporax.mindspore.mindrecord import _schema
 from sporax.mindspore.mindrecord._shard import HEADER_BYTES, PAGE_BYTES, Header, ShardWriter, index_path, read_header
 
 # Files: MindSpore's limit.
@@ -40,13 +29,13 @@ def check_file_name(name: object) -> str:
     """
     if not isinstance(name, str) or not name:
         fault = f"File path: {name} is not string." if name else "File path is not allowed None or empty!"
-        raise ParamValueError(f"For 'mindrecord', {fault}")
+        raise _schema.ParamValueError(f"For 'mindrecord', {fault}")
     last = name.rpartition("/")[2]
     fault = "" if last else "File path can not end with '/'."
     fault = "File name should not start/end with space." if last != last.strip(" ") else fault
     fault = f"File name should not contains {''.join(sorted(_FORBIDDEN))}." if _FORBIDDEN & {*last} else fault
     if fault:
-        raise ParamValueError(f"For 'mindrecord', {fault} Got {name!r}.")
+        raise _schema.ParamValueError(f"For 'mindrecord', {fault} Got {name!r}.")
     return name
 
 
@@ -81,13 +70,13 @@ class FileWriter:
         elif not isinstance(overwrite, bool):
             fault = "overwrite's type is not bool."
         if fault:
-            raise ParamValueError(f"For 'FileWriter', Parameter {fault} Got {shard_num!r} and {overwrite!r}.")
+            raise _schema.ParamValueError(f"For 'FileWriter', Parameter {fault} Got {shard_num!r} and {overwrite!r}.")
         # All numbers have as many digits as the last, so that names sort in order of their shards.
         digits = len(str(shard_num - 1))
         names = [name] if shard_num == 1 else [f"{name}{i:0{digits}d}" for i in range(shard_num)]
         self._paths = [Path(path) for path in names]
         self._overwrite = overwrite
-        self._schema: Schema | None = None
+        self._schema: _schema.Schema | None = None
         self._index_fields: list[str] = []
         self._header_bytes, self._page_bytes = HEADER_BYTES, PAGE_BYTES
         self._writers: list[ShardWriter] = []
@@ -122,9 +111,9 @@ class FileWriter:
             MRMInvalidSchemaError: the schema is not valid.
             MRMAddSchemaError: there is one already.
         """
-        schema = parse_schema(content, desc)
+        schema = _schema.parse_schema(content, desc)
         if self._schema is not None:
-            raise MRMAddSchemaError("For 'add_schema', a writer must have one schema, but it has one already.")
+            raise _schema.MRMAddSchemaError("For 'add_schema', a writer must have one schema, but it has one already.")
         self._schema = schema
 
     def add_index(self, index_fields: list[str]) -> None:
@@ -137,21 +126,23 @@ class FileWriter:
             MRMAddIndexError: a field is not in the schema, or rows have been written.
         """
         if not index_fields or not isinstance(index_fields, list):
-            raise ParamTypeError(f"For 'add_index', 'index_fields' must be a list of str, but got {index_fields!r}.")
+            raise _schema.ParamTypeError(
+                f"For 'add_index', 'index_fields' must be a list of str, but got {index_fields!r}."
+            )
         for name in index_fields:
             if not isinstance(name, str):
-                raise ParamTypeError(f"For 'add_index', an index field must be a str, but got {name!r}.")
+                raise _schema.ParamTypeError(f"For 'add_index', an index field must be a str, but got {name!r}.")
             if self._schema is None:
-                raise MRMGetMetaError("For 'add_index', there must be a schema: call 'add_schema' first.")
+                raise _schema.MRMGetMetaError("For 'add_index', there must be a schema: call 'add_schema' first.")
             fields = {field.name: field for field in self._schema.fields}
             if name not in fields or self._writers or self._appended:
-                raise MRMAddIndexError(
+                raise _schema.MRMAddIndexError(
                     f"For 'add_index', a field must be in the schema and be given before rows are written, but got {name!r} "
                     f"with the fields {list(fields)} and {len(self._writers)} open files."
                 )
             if fields[name].is_blob:
                 # Their bytes are not in the index, so it could not be searched by them.
-                raise MRMDefineIndexError(
+                raise _schema.MRMDefineIndexError(
                     f"For 'add_index', an index field must hold a number or a string, but {name!r} is {fields[name].kind}."
                 )
         self._index_fields += [name for name in index_fields if name not in self._index_fields]
@@ -204,10 +195,14 @@ class FileWriter:
         # MindSpore's writer fixes the mode with the first call.
         self._parallel = parallel_writer
         if not isinstance(raw_data, list):
-            raise ParamTypeError(f"For 'write_raw_data', 'raw_data' must be a list, but got {type(raw_data).__name__}.")
+            raise _schema.ParamTypeError(
+                f"For 'write_raw_data', 'raw_data' must be a list, but got {type(raw_data).__name__}."
+            )
         for row in raw_data:
             if not isinstance(row, dict):
-                raise ParamTypeError(f"For 'write_raw_data', a row must be a dict, but got {type(row).__name__}.")
+                raise _schema.ParamTypeError(
+                    f"For 'write_raw_data', a row must be a dict, but got {type(row).__name__}."
+                )
         if self._is_committed:
             words = "Not allowed to call `write_raw_data` on flushed MindRecord files. Use 'open_for_append' to go on."
             raise SporaxRuntimeError(f"For 'write_raw_data', {words}")
@@ -232,13 +227,13 @@ class FileWriter:
     def _fitting(self, rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
         assert self._schema is not None
         # All rows are checked before one is written: a warning does not stop between two rows.
-        reasons = [mismatch(self._schema, row) for row in rows]
+        reasons = [_schema.mismatch(self._schema, row) for row in rows]
         for number, reason in enumerate(reasons):
             if reason:
                 log.warning("For 'write_raw_data', row %d is left out: %s.", number, reason)
         return [row for row, reason in zip(rows, reasons, strict=True) if not reason]
 
-    def _open(self) -> Schema:
+    def _open(self) -> _schema.Schema:
         For("write_raw_data").refuse_state(self._schema is None, "there must be a schema: call 'add_schema' first")
         if self._writers:
             return self._schema
@@ -252,7 +247,7 @@ class FileWriter:
             words = (
                 f"Invalid file, mindrecord files already exist. Please check file path: {existing}, or set 'overwrite'."
             )
-            raise MRMOpenError(f"For 'FileWriter', {words}")
+            raise _schema.MRMOpenError(f"For 'FileWriter', {words}")
         # By default all numbers and strings are in the index.
         index_fields = tuple(self._index_fields or (field.name for field in self._schema.scalars))
         names = tuple(path.name for path in self._paths)
@@ -262,7 +257,7 @@ class FileWriter:
                 for i, path in enumerate(self._paths)
             ]
         except OSError as error:
-            raise MRMOpenError(
+            raise _schema.MRMOpenError(
                 f"For 'FileWriter', the file {str(self._paths[0])!r} cannot be made: {error}."
             ) from error
         return self._schema

@@ -21,15 +21,7 @@ import numpy as np
 
 from sporax.mindspore import _protobuf as protobuf
 from sporax.mindspore.common import dtype as dtypes
-from sporax.runtime.storage import (
-    MAX_DIMS,
-    CheckedWriter,
-    CheckpointEntry,
-    CorruptCheckpointError,
-    StoredTensor,
-    check_shape,
-    combined_crc,
-)
+from sporax.runtime import storage
 
 # 512 MiB: protobuf's limit for one message is 2 GiB.
 SLICE_BYTES = 512 << 20
@@ -45,7 +37,7 @@ Parts = tuple[memoryview, ...]
 """The bytes of a tensor, views of the file."""
 
 
-def write(file: BinaryIO, entries: Iterable[CheckpointEntry], checksums: dict[str, int] | None = None) -> None:
+def write(file: BinaryIO, entries: Iterable[storage.CheckpointEntry], checksums: dict[str, int] | None = None) -> None:
     """Write `entries` in their order, and a checksum of everything.
 
     Args:
@@ -54,7 +46,7 @@ def write(file: BinaryIO, entries: Iterable[CheckpointEntry], checksums: dict[st
         checksums: gets the CRC-32 of each one's content by name, before the next one is taken from `entries`.
     """
     checksum = 0
-    with CheckedWriter(file) as writer:
+    with storage.CheckedWriter(file) as writer:
         for entry in entries:
             content = 0
             for head, part in _pieces(entry):
@@ -62,14 +54,14 @@ def write(file: BinaryIO, entries: Iterable[CheckpointEntry], checksums: dict[st
                 checksum = zlib.crc32(head, checksum)
                 of_part = writer.write(part)
                 # The checksum of the whole file is put together from those of its parts, which another thread computes.
-                checksum = combined_crc(checksum, of_part, len(part))
-                content = combined_crc(content, of_part, len(part))
+                checksum = storage.combined_crc(checksum, of_part, len(part))
+                content = storage.combined_crc(content, of_part, len(part))
             if checksums is not None:
                 checksums[entry.name] = content
     file.write(_CRC_TAG + checksum.to_bytes(_CRC_BYTES, "big"))
 
 
-def _pieces(entry: CheckpointEntry) -> Iterator[tuple[bytes, memoryview]]:
+def _pieces(entry: storage.CheckpointEntry) -> Iterator[tuple[bytes, memoryview]]:
     """What is before each part of the content, and the part."""
     if isinstance(entry.value, str):
         # MindSpore stores strings as arrays of four bytes per character.
@@ -93,7 +85,7 @@ def _head(field: int, size: int) -> bytes:
     return protobuf.key(field, protobuf.BYTES) + protobuf.varint(size)
 
 
-def parsed(content: memoryview) -> list[CheckpointEntry]:
+def parsed(content: memoryview) -> list[storage.CheckpointEntry]:
     """Entries of a checkpoint, in their order, without a look at the values; arrays are views of `content`.
 
     Args:
@@ -104,10 +96,10 @@ def parsed(content: memoryview) -> list[CheckpointEntry]:
     """
     try:
         return [_entry(*tensor) for tensor in tensors(content, verify=False)]
-    except CorruptCheckpointError as error:
+    except storage.CorruptCheckpointError as error:
         # A wrong checksum says more than the place at which parsing failed.
         mismatch = _mismatch(content)
-        raise CorruptCheckpointError(f"{error}; {mismatch}" if mismatch else str(error)) from None
+        raise storage.CorruptCheckpointError(f"{error}; {mismatch}" if mismatch else str(error)) from None
 
 
 def check_sum(content: memoryview) -> None:
@@ -118,10 +110,10 @@ def check_sum(content: memoryview) -> None:
     """
     mismatch = _mismatch(content)
     if mismatch:
-        raise CorruptCheckpointError(mismatch)
+        raise storage.CorruptCheckpointError(mismatch)
 
 
-def tensors(content: memoryview, *, verify: bool) -> Iterator[tuple[StoredTensor, Parts]]:
+def tensors(content: memoryview, *, verify: bool) -> Iterator[tuple[storage.StoredTensor, Parts]]:
     """What a checkpoint holds with its bytes, in its order, without touching the values.
 
     Args:
@@ -132,19 +124,19 @@ def tensors(content: memoryview, *, verify: bool) -> Iterator[tuple[StoredTensor
         CorruptCheckpointError: the bytes are no such message, are truncated, or do not have the checksum they carry.
     """
     if not content:
-        raise CorruptCheckpointError("it is empty")
+        raise storage.CorruptCheckpointError("it is empty")
     if verify:
         check_sum(content)
     for name, dims, kind, parts in _groups(_body(content)):
         dtype = None if kind == _TEXT_TYPE else _dtype(name, kind)
         size = sum(map(len, parts))
         # Older files give a scalar the shape (0,).
-        shape = () if dtype is not None and dims == (0,) and size == dtype.itemsize else check_shape(name, dims)
+        shape = () if dtype is not None and dims == (0,) and size == dtype.itemsize else storage.check_shape(name, dims)
         if dtype is not None and size != (expected := math.prod(shape) * dtype.itemsize):
-            raise CorruptCheckpointError(
+            raise storage.CorruptCheckpointError(
                 f"parameter '{name}' of shape {shape} and dtype {kind} must have {expected} bytes, but has {size}"
             )
-        yield StoredTensor(name, shape, dtype), tuple(parts)
+        yield storage.StoredTensor(name, shape, dtype), tuple(parts)
 
 
 def text_of(parts: Iterable[memoryview]) -> str:
@@ -165,10 +157,10 @@ def _groups(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, li
             parts = []
             done.add(name)
         if tag in done:
-            raise CorruptCheckpointError(f"parameter '{tag}' is there twice")
+            raise storage.CorruptCheckpointError(f"parameter '{tag}' is there twice")
         # Slices of one tensor repeat its shape and dtype.
         if parts and (shape, tensor_type) != (dims, kind):
-            raise CorruptCheckpointError(
+            raise storage.CorruptCheckpointError(
                 f"parameter '{tag}' is there twice, or its slices do not fit: one is {reprlib.repr(dims)} of {kind!r}, another "
                 f"{reprlib.repr(shape)} of {tensor_type!r}"
             )
@@ -184,16 +176,16 @@ def _values(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, me
     try:
         for number, value in _fields(content):
             if number != 1:
-                raise CorruptCheckpointError(f"field {number} of the checkpoint is unknown")
+                raise storage.CorruptCheckpointError(f"field {number} of the checkpoint is unknown")
             array = _value(_message(value))
             yield array
             # Only now: errors are placed behind the last whole parameter.
             name = array[0]
-    except CorruptCheckpointError as error:
+    except storage.CorruptCheckpointError as error:
         if "parameter '" in str(error):
             raise
         place = f"behind parameter '{name}'" if name else "in the first parameter"
-        raise CorruptCheckpointError(f"{error} ({place})") from None
+        raise storage.CorruptCheckpointError(f"{error} ({place})") from None
 
 
 def _body(content: memoryview) -> memoryview:
@@ -224,43 +216,45 @@ def has_checksum(content: memoryview) -> bool:
 def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
     fields = {number: _message(value) for number, value in _fields(content)}
     if 1 not in fields:
-        raise CorruptCheckpointError("a value has no name")
+        raise storage.CorruptCheckpointError("a value has no name")
     name = _text(fields[1])
     # Field 3 of a Value is MindSpore's hash table.
     if 3 in fields:
-        raise CorruptCheckpointError(f"parameter '{name}' is a MapParameter (hash table), which cannot be loaded here")
+        raise storage.CorruptCheckpointError(
+            f"parameter '{name}' is a MapParameter (hash table), which cannot be loaded here"
+        )
     if 2 not in fields:
-        raise CorruptCheckpointError(f"parameter '{name}' has no tensor")
+        raise storage.CorruptCheckpointError(f"parameter '{name}' has no tensor")
     dims: list[int] = []
     kind, data = None, None
     for number, value in _fields(fields[2], name):
         if number == 1:
             dims.extend(_numbers(value, name))
             # Bounded while it is read: a broken file may announce any number of dimensions.
-            if len(dims) > MAX_DIMS:
-                raise CorruptCheckpointError(
-                    f"parameter '{name}' must have at most {MAX_DIMS} dimensions, but has more"
+            if len(dims) > storage.MAX_DIMS:
+                raise storage.CorruptCheckpointError(
+                    f"parameter '{name}' must have at most {storage.MAX_DIMS} dimensions, but has more"
                 )
         elif number == 2:
             kind = _text(_message(value, name))
         elif number == 3:
             data = _message(value, name)
     if kind is None or data is None:
-        raise CorruptCheckpointError(f"parameter '{name}' has no type or no content")
+        raise storage.CorruptCheckpointError(f"parameter '{name}' has no type or no content")
     return name, tuple(dims), kind, data
 
 
-def _entry(tensor: StoredTensor, parts: Parts) -> CheckpointEntry:
+def _entry(tensor: storage.StoredTensor, parts: Parts) -> storage.CheckpointEntry:
     if tensor.dtype is None:
-        return CheckpointEntry(tensor.name, text_of(parts))
+        return storage.CheckpointEntry(tensor.name, text_of(parts))
     data = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
     # A view: large files are mapped, not read.
-    return CheckpointEntry(tensor.name, np.frombuffer(data, tensor.dtype).reshape(tensor.shape))
+    return storage.CheckpointEntry(tensor.name, np.frombuffer(data, tensor.dtype).reshape(tensor.shape))
 
 
 def _dtype(name: str, kind: str) -> np.dtype[Any]:
     if kind not in _DTYPES:
-        raise CorruptCheckpointError(
+        raise storage.CorruptCheckpointError(
             f"parameter '{name}' has dtype {reprlib.repr(kind)}, which is none of {sorted(_DTYPES)}"
         )
     return _DTYPES[kind]
@@ -273,20 +267,22 @@ def _fields(content: memoryview, where: str = "") -> Iterator[tuple[int, int | m
     except protobuf.MessageError as error:
         # The end of the file may be a part of the checksum's tag.
         truncated = not where and _CRC_TAG.startswith(bytes(content[error.place : error.place + len(_CRC_TAG)]))
-        raise CorruptCheckpointError(_at("its checksum is truncated" if truncated else str(error), where)) from None
+        raise storage.CorruptCheckpointError(
+            _at("its checksum is truncated" if truncated else str(error), where)
+        ) from None
 
 
 def _numbers(value: int | memoryview, where: str) -> list[int]:
     try:
         return protobuf.numbers(value)
     except protobuf.MessageError as error:
-        raise CorruptCheckpointError(_at(str(error), where)) from None
+        raise storage.CorruptCheckpointError(_at(str(error), where)) from None
 
 
 def _message(value: Any, where: str = "") -> memoryview:
     """A field's value, which must be bytes."""
     if not isinstance(value, memoryview):
-        raise CorruptCheckpointError(_at("a number stands where a name or a tensor should be", where))
+        raise storage.CorruptCheckpointError(_at("a number stands where a name or a tensor should be", where))
     return value
 
 
@@ -294,7 +290,7 @@ def _text(value: memoryview, encoding: str = "utf-8") -> str:
     try:
         return bytes(value).decode(encoding)
     except UnicodeDecodeError:
-        raise CorruptCheckpointError("a name or string is not text") from None
+        raise storage.CorruptCheckpointError("a name or string is not text") from None
 
 
 def _at(problem: str, name: str) -> str:

@@ -37,27 +37,8 @@ from sporax.base import MalformedError, atomic_write, decode
 from sporax.base.errors import For, SporaxError, SporaxNotImplementedError, SporaxValueError
 from sporax.mindspore.common import DType, Parameter, Tensor, dtypes, no_init_parameters
 from sporax.mindspore.train import _ckpt_format
+from sporax.runtime import storage
 from sporax.runtime.ranks import joint_arrays
-from sporax.runtime.storage import (
-    CheckpointEntry,
-    Contents,
-    CorruptCheckpointError,
-    RankPlace,
-    Region,
-    Slice,
-    SliceEntry,
-    SliceSource,
-    StoredTensor,
-    TensorFile,
-    check_safetensors,
-    full_region,
-    open_mapped,
-    placed,
-    placed_blocks,
-    region_shape,
-    safetensors_contents,
-    write_safetensors,
-)
 
 SUFFIXES = (".ckpt", ".safetensors")
 # The first four bytes of MindSpore's encrypted files, little-endian.
@@ -66,7 +47,7 @@ LAYOUT = "sporax.layout"
 """Where a file says which blocks it has: a string of a ``.ckpt`` file, an entry of a safetensors header."""
 
 
-def open_checkpoint(where: str, path: str | Path, *, verify: bool = False) -> TensorFile:
+def open_checkpoint(where: str, path: str | Path, *, verify: bool = False) -> storage.TensorFile:
     """Open a ``.ckpt`` or ``.safetensors`` file.
 
     Args:
@@ -82,15 +63,15 @@ def open_checkpoint(where: str, path: str | Path, *, verify: bool = False) -> Te
     if path.suffix not in SUFFIXES or not path.is_file():
         raise SporaxValueError(f"For '{where}', '{path}' must be an existing .ckpt or .safetensors file, but is none.")
 
-    def parse(content: memoryview) -> Contents:
+    def parse(content: memoryview) -> storage.Contents:
         if path.suffix != ".ckpt":
-            return safetensors_contents(content, verify)
+            return storage.safetensors_contents(content, verify)
         refuse_encrypted(where, path, content)
         return _ckpt_contents(content, verify)
 
     try:
-        return open_mapped(path, parse)
-    except CorruptCheckpointError as error:
+        return storage.open_mapped(path, parse)
+    except storage.CorruptCheckpointError as error:
         raise SporaxValueError(f"For '{where}', the file '{path}' cannot be read: {error}.") from None
 
 
@@ -103,7 +84,7 @@ def refuse_encrypted(where: str, path: object, content: memoryview) -> None:
         )
 
 
-def _ckpt_contents(content: memoryview, verify: bool) -> Contents:
+def _ckpt_contents(content: memoryview, verify: bool) -> storage.Contents:
     tensors = {spec.name: (spec, parts) for spec, parts in _ckpt_format.tensors(content, verify=verify)}
     # Our own entry is no Parameter.
     layout = tensors.pop(LAYOUT, None)
@@ -115,15 +96,15 @@ def _ckpt_contents(content: memoryview, verify: bool) -> Contents:
     )
 
 
-def text_in(file: TensorFile, name: str) -> str:
+def text_in(file: storage.TensorFile, name: str) -> str:
     """A string of a ``.ckpt`` file."""
     return _ckpt_format.text_of((memoryview(file.content(name)),))
 
 
 def write_stream(
     path: str | Path,
-    specs: Sequence[StoredTensor],
-    values: Callable[[StoredTensor], np.ndarray[Any, Any] | str],
+    specs: Sequence[storage.StoredTensor],
+    values: Callable[[storage.StoredTensor], np.ndarray[Any, Any] | str],
     metadata: Callable[[Mapping[str, int]], Mapping[str, str]] | None = None,
 ) -> int:
     """Write a checkpoint, one tensor after the other, all of it or nothing.
@@ -146,27 +127,27 @@ def write_stream(
     further = metadata or (lambda checksums: {})
     check_format(path, specs)
     if path.suffix == ".safetensors":
-        arrays = cast("Callable[[StoredTensor], np.ndarray[Any, Any]]", values)  # checked: it has no strings
-        return write_safetensors(path, specs, arrays, further)
+        arrays = cast("Callable[[storage.StoredTensor], np.ndarray[Any, Any]]", values)  # checked: it has no strings
+        return storage.write_safetensors(path, specs, arrays, further)
     with atomic_write(path) as file:
         checksums: dict[str, int] = {}
         # A generator, so that one tensor at a time is in memory.
-        tensors = (CheckpointEntry(spec.name, values(spec)) for spec in specs)
+        tensors = (storage.CheckpointEntry(spec.name, values(spec)) for spec in specs)
         # The checksums are complete only when the generator has reached its end.
         _ckpt_format.write(file, chain(tensors, _later(lambda: further(checksums))), checksums)
         return file.tell()
 
 
-def check_format(path: Path, specs: Iterable[StoredTensor]) -> None:
+def check_format(path: Path, specs: Iterable[storage.StoredTensor]) -> None:
     """Raise SporaxTypeError where the format that the suffix names does not have a dtype, or strings."""
     if path.suffix == ".safetensors":
-        check_safetensors(specs, "; write '.ckpt' instead")
+        storage.check_safetensors(specs, "; write '.ckpt' instead")
 
 
-def _later(texts: Callable[[], Mapping[str, str]]) -> Iterator[CheckpointEntry]:
+def _later(texts: Callable[[], Mapping[str, str]]) -> Iterator[storage.CheckpointEntry]:
     """Strings that are made when their turn comes."""
     for name, text in texts().items():
-        yield CheckpointEntry(name, text)
+        yield storage.CheckpointEntry(name, text)
 
 
 def rank_files(directory: Path, endings: Sequence[str] = SUFFIXES) -> Iterator[tuple[int, Path]]:
@@ -196,13 +177,13 @@ class StoredValues:
     __slots__ = ("dtype", "loaded", "name", "region", "shape", "source")
 
     def __init__(
-        self, source: SliceSource, name: str, region: Region | None = None, dtype: DType | None = None
+        self, source: storage.SliceSource, name: str, region: storage.Region | None = None, dtype: DType | None = None
     ) -> None:
         spec = source.spec(name)
         assert spec.dtype is not None, name
         self.source, self.name = source, name
-        self.region = full_region(spec.shape) if region is None else region
-        self.shape = region_shape(self.region)
+        self.region = storage.full_region(spec.shape) if region is None else region
+        self.shape = storage.region_shape(self.region)
         self.dtype = dtypes.from_numpy(spec.dtype) if dtype is None else dtype
         self.loaded: jax.Array | None = None
 
@@ -235,13 +216,13 @@ class StoredValues:
             # Remembered, so that `stored_values` knows whether the Parameter still has these values.
             self.loaded = jnp.array(self._read(self.region))
             return self.loaded
-        return placed_blocks(self.shape, sharding, lambda block: self._read(self._within_parameter(block)))
+        return storage.placed_blocks(self.shape, sharding, lambda block: self._read(self._within_parameter(block)))
 
-    def _read(self, region: Region) -> np.ndarray[Any, Any]:
+    def _read(self, region: storage.Region) -> np.ndarray[Any, Any]:
         # No copy where the file's dtype is the wanted one already.
         return self.source.read(self.name, region).astype(self.dtype.np_dtype, copy=False)
 
-    def _within_parameter(self, block: Region) -> Region:
+    def _within_parameter(self, block: storage.Region) -> storage.Region:
         return tuple(
             slice(base.start + part.start, base.start + part.stop)
             for base, part in zip(self.region, block, strict=True)
@@ -286,7 +267,11 @@ def check_can_be_read(values: StoredValues, sharding: jax.sharding.Sharding | No
 
 
 def write_rank_file(
-    path: Path, slices: list[Slice], place: RankPlace, mark: str = "", further: list[CheckpointEntry] | None = None
+    path: Path,
+    slices: list[storage.Slice],
+    place: storage.RankPlace,
+    mark: str = "",
+    further: list[storage.CheckpointEntry] | None = None,
 ) -> None:
     """Write the file of one rank, its layout in it.
 
@@ -309,7 +294,7 @@ def write_rank_file(
     # Before the further entries, which have no place in a layout.
     keys = list(by_key)
     by_key.update({entry.name: entry.value for entry in further or []})
-    specs = [StoredTensor.of(key, value) for key, value in by_key.items()]
+    specs = [storage.StoredTensor.of(key, value) for key, value in by_key.items()]
 
     # `strict`: a key that two slices share would lose one of them.
     layout = layout_writer(place.rank, place.num_ranks, mark, dict(zip(keys, slices, strict=True)))
@@ -317,11 +302,11 @@ def write_rank_file(
 
 
 def layout_writer(
-    rank: int, num_ranks: int, mark: str, slices: Mapping[str, Slice], num_stages: int = 1
+    rank: int, num_ranks: int, mark: str, slices: Mapping[str, storage.Slice], num_stages: int = 1
 ) -> Callable[..., dict[str, str]]:
     """The `metadata` of `write_stream` for a file with these slices, by key; their values are not looked at."""
     facts = {"rank": rank, "ranks": num_ranks, "mark": mark, **({"stages": num_stages} if num_stages > 1 else {})}
-    return lambda checksums: {LAYOUT: _summed(json.dumps({**facts, "slices": placed(slices, checksums)}))}
+    return lambda checksums: {LAYOUT: _summed(json.dumps({**facts, "slices": storage.placed(slices, checksums)}))}
 
 
 _SUM = ', "sum": "'
@@ -342,12 +327,14 @@ class LayoutDocument(Struct, frozen=True):
     rank: int
     ranks: int
     mark: str
-    slices: dict[str, SliceEntry]
+    slices: dict[str, storage.SliceEntry]
     stages: int = 1
     sum: str = ""
 
 
-def open_rank_files(where: str, path: Path, others: Iterable[Path] = (), *, verify: bool = False) -> SliceSource | None:
+def open_rank_files(
+    where: str, path: Path, others: Iterable[Path] = (), *, verify: bool = False
+) -> storage.SliceSource | None:
     """Open a rank's file and those of the other ranks next to it; None for a file that is not in slices.
 
     The other files have the same path, but for the number in ``rank_<N>``; those that are not there may be missed later.
@@ -365,7 +352,7 @@ def open_rank_files(where: str, path: Path, others: Iterable[Path] = (), *, veri
     if LAYOUT not in first.metadata:
         return None
     own = _layout(where, first)
-    source = SliceSource(where, str(path), num_ranks=own.ranks, mark=own.mark, checks_parts=True)
+    source = storage.SliceSource(where, str(path), num_ranks=own.ranks, mark=own.mark, checks_parts=True)
     source.by_stage = own.stages > 1
     # Processes with several devices have the number of the first of them in their paths: rank_0, rank_2, rank_4.
     number = number_in(path)
@@ -392,7 +379,7 @@ def _present(paths: Iterable[Path | None]) -> list[Path]:
     return [path for path in dict.fromkeys(paths) if path is not None and path.is_file()]
 
 
-def _check_save(source: SliceSource, own: LayoutDocument, other: LayoutDocument, path: str, rank: int) -> None:
+def _check_save(source: storage.SliceSource, own: LayoutDocument, other: LayoutDocument, path: str, rank: int) -> None:
     """Raise SporaxValueError unless a further file is of the same save, and of a `rank` whose file is not there yet."""
     # Files of two saves in one folder would give a mixture of two states.
     for what, expected in (("rank", rank), ("ranks", own.ranks), ("mark", own.mark)):
@@ -408,7 +395,7 @@ def _check_save(source: SliceSource, own: LayoutDocument, other: LayoutDocument,
         )
 
 
-def unsliced_file(where: str, path: Path) -> SliceSource:
+def unsliced_file(where: str, path: Path) -> storage.SliceSource:
     """A file of whole Parameters as a source of which any block can be read: one rank that holds everything.
 
     Args:
@@ -421,26 +408,28 @@ def unsliced_file(where: str, path: Path) -> SliceSource:
     return unsliced(where, str(path), [open_checkpoint(where, path)])
 
 
-def unsliced(where: str, title: str, files: Sequence[TensorFile]) -> SliceSource:
+def unsliced(where: str, title: str, files: Sequence[storage.TensorFile]) -> storage.SliceSource:
     """As `unsliced_file`, of several files with other Parameters each."""
-    source = SliceSource(where, title, num_ranks=len(files))
+    source = storage.SliceSource(where, title, num_ranks=len(files))
     for number, file in enumerate(files):
         arrays = {name: spec for name, spec in file.specs.items() if spec.dtype is not None}
         # No CRC: the file has one for everything.
         source.add(
-            number, file, {name: SliceEntry(name, spec.shape, (0,) * len(spec.shape)) for name, spec in arrays.items()}
+            number,
+            file,
+            {name: storage.SliceEntry(name, spec.shape, (0,) * len(spec.shape)) for name, spec in arrays.items()},
         )
     return source
 
 
-def further_entries(source: SliceSource, rank: int) -> Iterator[tuple[str, Any]]:
+def further_entries(source: storage.SliceSource, rank: int) -> Iterator[tuple[str, Any]]:
     """What a rank's file has besides slices: strings, and arrays that were appended."""
     file = source.files[rank]
     for name, spec in source.unplaced(rank):
-        yield name, text_in(file, name) if spec.dtype is None else file.read(name, full_region(spec.shape))
+        yield name, text_in(file, name) if spec.dtype is None else file.read(name, storage.full_region(spec.shape))
 
 
-def _layout(where: str, file: TensorFile) -> LayoutDocument:
+def _layout(where: str, file: storage.TensorFile) -> LayoutDocument:
     try:
         text = file.metadata[LAYOUT]
         document = decode(text, LayoutDocument)

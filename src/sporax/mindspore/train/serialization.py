@@ -27,24 +27,12 @@ from sporax.mindspore import context
 from sporax.mindspore._names.missing import homes, missing_names
 from sporax.mindspore.common.dtype import all_types, narrow_types
 from sporax.mindspore.ops._core.parameters import taking
-from sporax.mindspore.train import _ckpt_format
+from sporax.mindspore.train import _ckpt_format, _stored as stored
 from sporax.mindspore.train._apply import (
     _update_param as _update_param,  # programs load single Parameters with it
     load_param_into_net as load_param_into_net,
 )
 from sporax.mindspore.train._entries import Choice, appended, chosen_values, host_values, merged, to_parameter, writer
-from sporax.mindspore.train._stored import (
-    StoredValues,
-    check_format,
-    deferred_parameter,
-    further_entries,
-    is_in_slices,
-    open_rank_files,
-    refuse_encrypted,
-    unsliced_file,
-    write_rank_file,
-    write_stream,
-)
 from sporax.runtime.session import SESSION
 from sporax.runtime.storage import (
     CheckpointEntry,
@@ -176,7 +164,7 @@ def _slice_work(
 
     def work() -> None:
         _check_directory(path)
-        write_rank_file(path, slices, place, mark, [*texts, *further])
+        stored.write_rank_file(path, slices, place, mark, [*texts, *further])
 
     return work
 
@@ -193,11 +181,11 @@ def _unsliced_work(path: Path, values: dict[str, Any], further: list[CheckpointE
         for name, value in everything.items()
     ]
     # A thread could not raise it here.
-    check_format(path, specs)
+    stored.check_format(path, specs)
 
     def work() -> None:
         _check_directory(path)
-        write_stream(path, specs, lambda spec: _on_host(everything[spec.name]))
+        stored.write_stream(path, specs, lambda spec: _on_host(everything[spec.name]))
 
     return work
 
@@ -322,11 +310,11 @@ def _slice_source(path: Any, crc_check: bool) -> SliceSource | None:
     # A BytesIO has no neighbours.
     if not isinstance(path, Path):
         return None
-    if is_in_slices(path):
-        return open_rank_files("load_checkpoint", path)
+    if stored.is_in_slices(path):
+        return stored.open_rank_files("load_checkpoint", path)
     if crc_check or jax.process_count() == 1 or not context.snapshot().in_global_view:
         return None
-    return unsliced_file("load_checkpoint", path)
+    return stored.unsliced_file("load_checkpoint", path)
 
 
 def _from_slices(
@@ -345,8 +333,10 @@ def _from_slices(
         if crc_check:
             source.check_values(name)
         # One block: the file stands for it. Several: only the whole has a meaning.
-        parameters[name] = deferred_parameter(StoredValues(source, name, held[0] if len(held) == 1 else None), name)
-    for name, text in further_entries(source, own):
+        parameters[name] = stored.deferred_parameter(
+            stored.StoredValues(source, name, held[0] if len(held) == 1 else None), name
+        )
+    for name, text in stored.further_entries(source, own):
         if keep(name):
             parameters[name] = text if isinstance(text, str) else to_parameter(CheckpointEntry(name, text))
     if not parameters:
@@ -408,7 +398,7 @@ def _parsed(path: Any, kind: str, wants_crc: bool) -> tuple[list[CheckpointEntry
     content = _content(path)
     with _naming(path):
         if kind == "ckpt":
-            refuse_encrypted("load_checkpoint", path, content)
+            stored.refuse_encrypted("load_checkpoint", path, content)
             entries, has_crc = _ckpt_format.parsed(content), _ckpt_format.has_checksum(content)
             compare = partial(_ckpt_format.check_sum, content)
         else:

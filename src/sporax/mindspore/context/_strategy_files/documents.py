@@ -19,20 +19,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from sporax import ir
 from sporax.base import MalformedError, convert
 from sporax.base.errors import SporaxRuntimeError, SporaxValueError
-from sporax.ir import (
-    DeviceMatrix,
-    Layout,
-    OperatorGraph,
-    OperatorMark,
-    Placement,
-    Plan,
-    Role,
-    Shardings,
-    Side,
-    TensorSpec,
-)
 from sporax.planner import on_devices, placements_for
 
 _MOST_DEVICES = 2**31 - 1
@@ -56,16 +45,16 @@ class StrategyDocument(Struct, frozen=True):
     """Where numbers of slices do not determine the slice of each device."""
 
 
-def strategy_to_json(strategy: Shardings) -> dict[str, Any]:
+def strategy_to_json(strategy: ir.Shardings) -> dict[str, Any]:
     """One operator's entry."""
-    numbers = [list(one.split if isinstance(one, Layout) else one or ()) for one in strategy]
+    numbers = [list(one.split if isinstance(one, ir.Layout) else one or ()) for one in strategy]
     entry: dict[str, Any] = {"parallel_strategy": numbers, "stage": 0}
-    if any(isinstance(one, Layout) for one in strategy):
-        entry["parallel_layouts"] = [_layout_to_json(one) if isinstance(one, Layout) else None for one in strategy]
+    if any(isinstance(one, ir.Layout) for one in strategy):
+        entry["parallel_layouts"] = [_layout_to_json(one) if isinstance(one, ir.Layout) else None for one in strategy]
     return entry
 
 
-def strategy_from_json(entry: Any, where: str) -> Shardings:
+def strategy_from_json(entry: Any, where: str) -> ir.Shardings:
     """What `strategy_to_json` wrote.
 
     Args:
@@ -89,18 +78,18 @@ def strategy_from_json(entry: Any, where: str) -> Shardings:
         ) from None
 
 
-def _layout_to_json(layout: Layout) -> dict[str, Any]:
+def _layout_to_json(layout: ir.Layout) -> dict[str, Any]:
     layout = on_devices(layout)
     matrix = layout.device_matrix
     return {"device_matrix": list(matrix.shape), "tensor_map": layout.tensor_map, "rank_list": list(matrix.ranks)}
 
 
-def _layout(document: LayoutDocument) -> Layout:
-    matrix = DeviceMatrix(document.device_matrix, (), document.rank_list)
-    return Layout.from_tensor_map(matrix, document.tensor_map)
+def _layout(document: LayoutDocument) -> ir.Layout:
+    matrix = ir.DeviceMatrix(document.device_matrix, (), document.rank_list)
+    return ir.Layout.from_tensor_map(matrix, document.tensor_map)
 
 
-Items = Mapping[str, Shardings]
+Items = Mapping[str, ir.Shardings]
 """Strategies by name."""
 
 
@@ -118,14 +107,14 @@ class Entrance:
 
     name: str
     weight_name: str
-    mark: OperatorMark
-    specs: tuple[TensorSpec, ...]
-    placements: tuple[Placement, ...] = ()
+    mark: ir.OperatorMark
+    specs: tuple[ir.TensorSpec, ...]
+    placements: tuple[ir.Placement, ...] = ()
 
 
-def entrances(graph: OperatorGraph, plan: Plan | None = None) -> list[Entrance]:
+def entrances(graph: ir.OperatorGraph, plan: ir.Plan | None = None) -> list[Entrance]:
     """The operators of the forward pass in order, those inside of loops and branches included."""
-    parameters = {argument.tensor: argument.name for argument in graph.inputs if argument.role is Role.PARAMETER}
+    parameters = {argument.tensor: argument.name for argument in graph.inputs if argument.role is ir.Role.PARAMETER}
     occurrences: Counter[str] = Counter()
     taken: set[str] = set()
     marks = []
@@ -148,13 +137,13 @@ def entrances(graph: OperatorGraph, plan: Plan | None = None) -> list[Entrance]:
 
 
 def _walk(
-    graph: OperatorGraph, plan: Plan | None, outside: bool = True
-) -> Iterator[tuple[Any, OperatorMark, tuple[Placement, ...], bool]]:
+    graph: ir.OperatorGraph, plan: ir.Plan | None, outside: bool = True
+) -> Iterator[tuple[Any, ir.OperatorMark, tuple[ir.Placement, ...], bool]]:
     readers = {} if plan is None else graph.consumers()
     for number, operator in enumerate(graph.operators):
         planned = None if plan is None else plan.operators[number]
         mark = operator.mark
-        if isinstance(mark, OperatorMark) and mark.side is Side.IN and not operator.backward:
+        if isinstance(mark, ir.OperatorMark) and mark.side is ir.Side.IN and not operator.backward:
             inputs = (
                 () if plan is None else tuple(_read_at(tensor, graph, plan, readers) for tensor in operator.results)
             )
@@ -163,15 +152,17 @@ def _walk(
             yield from _walk(body, None if planned is None else planned.bodies[position], False)
 
 
-def _read_at(tensor: int, graph: OperatorGraph, plan: Plan, readers: Mapping[int, Sequence[int]]) -> Placement:
+def _read_at(tensor: int, graph: ir.OperatorGraph, plan: ir.Plan, readers: Mapping[int, Sequence[int]]) -> ir.Placement:
     """Where a tensor is for its first reader; searches move tensors behind the entrance of an operator."""
     if tensor not in readers:
-        return Placement.replicated(graph.tensors[tensor].num_dims)
+        return ir.Placement.replicated(graph.tensors[tensor].num_dims)
     first = readers[tensor][0]
     return plan.operators[first].operands[graph.operators[first].operands.index(tensor)]
 
 
-def planned_strategy(entrance: Entrance, mesh: DeviceMatrix, keeps: Callable[[OperatorMark], bool]) -> Shardings | None:
+def planned_strategy(
+    entrance: Entrance, mesh: ir.DeviceMatrix, keeps: Callable[[ir.OperatorMark], bool]
+) -> ir.Shardings | None:
     """The strategy that shards an operator as its plan does; None where no strategy does.
 
     Args:
@@ -193,9 +184,9 @@ def planned_strategy(entrance: Entrance, mesh: DeviceMatrix, keeps: Callable[[Op
     return None
 
 
-def chosen(graph: OperatorGraph, by_place: Items, by_weight: Items) -> dict[int, Shardings]:
+def chosen(graph: ir.OperatorGraph, by_place: Items, by_weight: Items) -> dict[int, ir.Shardings]:
     """The strategies that files have for operators of a graph, by number of the call. Places come before weights."""
-    strategies: dict[int, Shardings] = {}
+    strategies: dict[int, ir.Shardings] = {}
     for entrance in entrances(graph):
         strategy = by_place.get(entrance.name, by_weight.get(entrance.weight_name))
         if strategy is not None:

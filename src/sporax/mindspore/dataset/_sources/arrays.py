@@ -15,19 +15,8 @@ from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._checks import in_words
 from sporax.mindspore.dataset._rows import Array
 from sporax.mindspore.dataset._shuffles import drawn
-from sporax.mindspore.dataset._sources import format as arg
+from sporax.mindspore.dataset._sources import format as arg, reading as sources
 from sporax.mindspore.dataset._sources.format import FileDataset, FormatDataset, Rows
-from sporax.mindspore.dataset._sources.reading import (
-    Columns,
-    Computed,
-    FileTable,
-    existing,
-    files_named,
-    parse_lines,
-    read_bytes,
-    read_mat,
-    reading,
-)
 from sporax.mindspore.dataset._streams import Table
 from sporax.mindspore.dataset.vision._files import decode
 
@@ -85,7 +74,7 @@ def _cifar_columns(where: str, folder: Path, stems: tuple[str, ...], labels: Seq
 
 def _full_records(where: str, path: Path, size: int) -> Array:
     """The records (n, size) uint8 of a file."""
-    content = read_bytes(where, path)
+    content = sources.read_bytes(where, path)
     # A truncated file must not lose its last record silently.
     count, rest = divmod(len(content), size)
     if rest or not count:
@@ -133,7 +122,7 @@ def _stl10_labels(where: str, folder: Path, name: str, count: int) -> Array:
         return np.full(count, -1, np.int32)
     path = folder / f"{name}_y.bin"
     # Labels are stored from 1, MindSpore gives them from 0.
-    labels = np.frombuffer(read_bytes(where, path), np.uint8).astype(np.int32) - 1
+    labels = np.frombuffer(sources.read_bytes(where, path), np.uint8).astype(np.int32) - 1
     if len(labels) != count:
         raise For(where).state_error(
             f"{str(path)!r} must hold one label for each of the {count} images of {name}_X.bin, but holds {len(labels)}"
@@ -163,8 +152,8 @@ class SVHNDataset(
     def _read(where: str, folder: Path, part: str) -> Rows:
         images, labels = [], []
         for path in (folder / name for name in _svhn_files(part)):
-            pixels, digits = read_mat(where, path, ("X", "y"))
-            with reading(where, path):
+            pixels, digits = sources.read_mat(where, path, ("X", "y"))
+            with sources.reading(where, path):
                 image, label = pixels.transpose(3, 0, 1, 2), digits.reshape(-1).astype(np.uint32)
                 if len(image) != len(label):
                     # ValueError, so that `reading` names the file.
@@ -192,14 +181,14 @@ class USPSDataset(
     def _read(where: str, folder: Path, part: str) -> Table:
         files = list(_USPS.values()) if part == "all" else [_USPS[part]]
 
-        def parse(path: Path) -> Columns:
-            rows = parse_lines(where, path, _usps_row)
+        def parse(path: Path) -> sources.Columns:
+            rows = sources.parse_lines(where, path, _usps_row)
             # float32 first, as MindSpore parses the text; the truncated byte depends on it.
             pixels = (np.array([values for _, values in rows], np.float32).astype(np.float64) + 1) / 2 * 255
             labels = np.array([label for label, _ in rows], np.uint32)
             return {"image": pixels.astype(np.uint8).reshape(-1, 16, 16, 1), "label": labels}
 
-        return FileTable(where, files_named(where, folder, files), parse)
+        return sources.FileTable(where, sources.files_named(where, folder, files), parse)
 
 
 def _usps_row(line: str) -> tuple[int, list[float]]:
@@ -219,7 +208,7 @@ class SemeionDataset(FormatDataset, arguments=arg.in_folder("folder that holds t
 
     @staticmethod
     def _read(where: str, folder: Path) -> Rows:
-        rows = parse_lines(where, folder / "semeion.data", _semeion_row)
+        rows = sources.parse_lines(where, folder / "semeion.data", _semeion_row)
         return {
             "image": np.array([image for image, _ in rows], np.uint8).reshape(-1, 16, 16),
             "label": np.array([label for _, label in rows], np.uint32),
@@ -242,16 +231,16 @@ _MOTIFS = ("notredame", "yosemite", "liberty")
 
 def _patches(where: str, folder: Path) -> Rows:
     # One line per patch, so the list is their count.
-    count = len(parse_lines(where, existing(where, folder / "info.txt"), str.split))
-    return {"image": Computed(count, functools.partial(_patch, folder))}
+    count = len(sources.parse_lines(where, sources.existing(where, folder / "info.txt"), str.split))
+    return {"image": sources.Computed(count, functools.partial(_patch, folder))}
 
 
 def _patch_pairs(where: str, folder: Path) -> Rows:
-    rows = parse_lines(where, existing(where, folder / "m50_100000_100000_0.txt"), _pair_of_patches)
+    rows = sources.parse_lines(where, sources.existing(where, folder / "m50_100000_100000_0.txt"), _pair_of_patches)
     firsts, seconds = [row[0] for row in rows], [row[1] for row in rows]
     return {
-        "image1": Computed(len(rows), lambda index: _patch(folder, firsts[index])),
-        "image2": Computed(len(rows), lambda index: _patch(folder, seconds[index])),
+        "image1": sources.Computed(len(rows), lambda index: _patch(folder, firsts[index])),
+        "image2": sources.Computed(len(rows), lambda index: _patch(folder, seconds[index])),
         "matches": np.array([row[2] for row in rows], np.uint32),
     }
 
@@ -274,7 +263,7 @@ def _patch(folder: Path, number: int) -> Array:
 @functools.lru_cache(maxsize=64)
 def _sheet(path: Path) -> Array:
     """The pixels (1024, 1024) of a file, kept for the next patches."""
-    pixels = decode(read_bytes("PhotoTourDataset", path), str(path))
+    pixels = decode(sources.read_bytes("PhotoTourDataset", path), str(path))
     if pixels.shape != (_PATCH * _PER_SIDE, _PATCH * _PER_SIDE, 3):
         raise SporaxRuntimeError(
             f"For 'PhotoTourDataset', {str(path)!r} must have 1024 x 1024 pixels, but has shape {pixels.shape[:2]}."
@@ -333,4 +322,4 @@ class FakeImageDataset(
 
         # Each from a seed of its own, as in MindSpore.
         labels = np.concatenate([drawn(classes, 1, seed + i) for i in range(count)]).astype(np.uint32)
-        return {"image": Computed(count, image), "label": labels}
+        return {"image": sources.Computed(count, image), "label": labels}

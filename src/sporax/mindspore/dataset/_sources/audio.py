@@ -19,23 +19,11 @@ from sporax.base.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.mindspore._declared import REQUIRED
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset._sources import format as arg
+from sporax.mindspore.dataset._sources import format as arg, reading as sources
 from sporax.mindspore.dataset._sources.format import FormatDataset, Rows
-from sporax.mindspore.dataset._sources.reading import (
-    Computed,
-    Files,
-    Stored,
-    Texts,
-    existing,
-    files_in,
-    folders_in,
-    parse_lines,
-    read_bytes,
-    reading,
-)
 
 
-def _sound(where: str, paths: Sequence[Path], rate_dtype: Any) -> dict[str, Stored]:
+def _sound(where: str, paths: Sequence[Path], rate_dtype: Any) -> dict[str, sources.Stored]:
     """The columns `waveform` and `sample_rate` of WAV files."""
 
     def rate(content: bytes, path: Path) -> Array:
@@ -43,8 +31,8 @@ def _sound(where: str, paths: Sequence[Path], rate_dtype: Any) -> dict[str, Stor
             return np.array(file.getframerate(), rate_dtype)
 
     return {
-        "waveform": Files(where, paths, functools.partial(_waveform, where)),
-        "sample_rate": Files(where, paths, rate),
+        "waveform": sources.Files(where, paths, functools.partial(_waveform, where)),
+        "sample_rate": sources.Files(where, paths, rate),
     }
 
 
@@ -54,7 +42,7 @@ def _waveform(where: str, content: bytes, path: Path) -> Array:
     Raises:
         SporaxRuntimeError: it is none, or truncated.
     """
-    with reading(where, path):
+    with sources.reading(where, path):
         try:
             with wave.open(io.BytesIO(content)) as file:
                 channels, width, _, count, *_ = file.getparams()
@@ -92,11 +80,11 @@ class YesNoDataset(
 
     @staticmethod
     def _read(where: str, folder: Path) -> Rows:
-        paths = files_in(where, folder, ".wav")
+        paths = sources.files_in(where, folder, ".wav")
         labels = []
         for path in paths:
             # The name of a file is its label.
-            with reading(where, path, "its name"):
+            with sources.reading(where, path, "its name"):
                 labels.append(np.array([int(word) for word in path.stem.split("_")], np.int32))
         return {**_sound(where, paths, np.int32), "label": labels}
 
@@ -113,11 +101,11 @@ class LJSpeechDataset(
 
     @staticmethod
     def _read(where: str, folder: Path) -> Rows:
-        rows = parse_lines(where, existing(where, folder / "metadata.csv"), _three_fields)
+        rows = sources.parse_lines(where, sources.existing(where, folder / "metadata.csv"), _three_fields)
         return {
             **_sound(where, [folder / "wavs" / f"{name}.wav" for name, _, _ in rows], np.int32),
-            "transcription": Texts([text for _, text, _ in rows]),
-            "normalized_transcription": Texts([text for _, _, text in rows]),
+            "transcription": sources.Texts([text for _, text, _ in rows]),
+            "normalized_transcription": sources.Texts([text for _, _, text in rows]),
         }
 
 
@@ -151,8 +139,8 @@ class GTZANDataset(
             raise SporaxNotImplementedError(
                 f"For '{where}', 'usage' must be 'all', but got {part!r}: the files do not say their part. Use split()."
             )
-        paths = [path for genre in folders_in(where, folder) for path in files_in(where, genre, ".wav")]
-        return {**_sound(where, paths, np.uint32), "label": Texts([path.parent.name for path in paths])}
+        paths = [path for genre in sources.folders_in(where, folder) for path in sources.files_in(where, genre, ".wav")]
+        return {**_sound(where, paths, np.uint32), "label": sources.Texts([path.parent.name for path in paths])}
 
 
 class SpeechCommandsDataset(
@@ -170,26 +158,26 @@ class SpeechCommandsDataset(
     @staticmethod
     def _read(where: str, folder: Path, part: str) -> Rows:
         # The folder holds noise without words.
-        words = [path for path in folders_in(where, folder) if path.name != "_background_noise_"]
-        paths = [path for word in words for path in files_in(where, word, ".wav")]
+        words = [path for path in sources.folders_in(where, folder) if path.name != "_background_noise_"]
+        paths = [path for word in words for path in sources.files_in(where, word, ".wav")]
         if part != "all":
             lists = {"test": ("testing",), "valid": ("validation",)}.get(part, ("testing", "validation"))
             listed = {
                 name
                 for kind in lists
-                for name in parse_lines(where, existing(where, folder / f"{kind}_list.txt"), str.strip)
+                for name in sources.parse_lines(where, sources.existing(where, folder / f"{kind}_list.txt"), str.strip)
             }
             # Training files are those in neither list.
             paths = [path for path in paths if (f"{path.parent.name}/{path.name}" in listed) != (part == "train")]
         names = []
         for path in paths:
-            with reading(where, path, "its name"):
+            with sources.reading(where, path, "its name"):
                 speaker, number = path.stem.split("_nohash_")
                 names.append((speaker, int(number)))
         return {
             **_sound(where, paths, np.int32),
-            "label": Texts([path.parent.name for path in paths]),
-            "speaker_id": Texts([speaker for speaker, _ in names]),
+            "label": sources.Texts([path.parent.name for path in paths]),
+            "speaker_id": sources.Texts([speaker for speaker, _ in names]),
             "utterance_number": np.array([number for _, number in names], np.int32),
         }
 
@@ -221,18 +209,18 @@ class LibriTTSDataset(
     def _read(where: str, folder: Path, part: str) -> Rows:
         # "all" reads the parts that were downloaded; a named part must be there.
         names = _LIBRI_PARTS if part == "all" else (part,)
-        parts = [path for path in folders_in(where, folder) if path.name in names]
-        folders = parts if part == "all" else [existing(where, folder / part)]
+        parts = [path for path in sources.folders_in(where, folder) if path.name in names]
+        folders = parts if part == "all" else [sources.existing(where, folder / part)]
         # By speaker and chapter.
         tables = [path for place in folders for path in sorted(place.glob("*/*/*.trans.tsv"))]
-        rows = [(path.parent, *row) for path in tables for row in parse_lines(where, path, _libri_row)]
+        rows = [(path.parent, *row) for path in tables for row in sources.parse_lines(where, path, _libri_row)]
         return {
             **_sound(where, [place / f"{name}.wav" for place, name, *_ in rows], np.uint32),
-            "original_text": Texts([row[2] for row in rows]),
-            "normalized_text": Texts([row[3] for row in rows]),
+            "original_text": sources.Texts([row[2] for row in rows]),
+            "normalized_text": sources.Texts([row[3] for row in rows]),
             "speaker_id": np.array([row[4] for row in rows], np.uint32),
             "chapter_id": np.array([row[5] for row in rows], np.uint32),
-            "utterance_id": Texts([row[1] for row in rows]),
+            "utterance_id": sources.Texts([row[1] for row in rows]),
         }
 
 
@@ -278,11 +266,11 @@ class CMUArcticDataset(
                 raise ValueError(f'( name "text" ) expected, found {line!r}')
             return match[1], match[2]
 
-        rows = parse_lines(where, existing(where, place / "etc" / "txt.done.data"), row)
+        rows = sources.parse_lines(where, sources.existing(where, place / "etc" / "txt.done.data"), row)
         return {
             **_sound(where, [place / "wav" / f"{name}.wav" for name, _ in rows], np.uint32),
-            "transcript": Texts([text for _, text in rows]),
-            "utterance_id": Texts([name.removeprefix("arctic_") for name, _ in rows]),
+            "transcript": sources.Texts([text for _, text in rows]),
+            "utterance_id": sources.Texts([name.removeprefix("arctic_") for name, _ in rows]),
         }
 
 
@@ -309,8 +297,8 @@ def _sphere(where: str, path: Path, begin: float, end: float) -> tuple[int, Arra
     Raises:
         SporaxRuntimeError: it is none, is compressed, or ends before the part.
     """
-    content = read_bytes(where, existing(where, path))
-    with reading(where, path):
+    content = sources.read_bytes(where, sources.existing(where, path))
+    with sources.reading(where, path):
         first, size, *_ = content[:16].split()
         if first != b"NIST_1A":
             raise ValueError("no SPHERE file")
@@ -360,9 +348,9 @@ class TedliumDataset(
     def _read(where: str, folders: Sequence[Path]) -> Rows:
         rows: list[tuple[Path, list[str]]] = []
         for place in folders:
-            for stm in files_in(where, place / "stm", ".stm"):
+            for stm in sources.files_in(where, place / "stm", ".stm"):
                 sound = place / "sph" / f"{stm.stem}.sph"
-                rows += [(sound, row) for row in parse_lines(where, stm, _stm_row)]
+                rows += [(sound, row) for row in sources.parse_lines(where, stm, _stm_row)]
 
         def talk(index: int) -> tuple[int, Array]:
             path, row = rows[index]
@@ -370,10 +358,10 @@ class TedliumDataset(
 
         return {
             # Waveform and rate come from the same part of a file, which is read for each.
-            "waveform": Computed(len(rows), lambda index: talk(index)[1]),
-            "sample_rate": Computed(len(rows), lambda index: np.array(talk(index)[0], np.int32)),
-            "transcript": Texts([row[6] for _, row in rows]),
-            "talk_id": Texts([row[0] for _, row in rows]),
-            "speaker_id": Texts([row[2] for _, row in rows]),
-            "identifier": Texts([row[5] for _, row in rows]),
+            "waveform": sources.Computed(len(rows), lambda index: talk(index)[1]),
+            "sample_rate": sources.Computed(len(rows), lambda index: np.array(talk(index)[0], np.int32)),
+            "transcript": sources.Texts([row[6] for _, row in rows]),
+            "talk_id": sources.Texts([row[0] for _, row in rows]),
+            "speaker_id": sources.Texts([row[2] for _, row in rows]),
+            "identifier": sources.Texts([row[5] for _, row in rows]),
         }

@@ -13,19 +13,10 @@ from sporax.base.errors import SporaxRuntimeError, SporaxValueError
 from sporax.mindspore.dataset import _checks as check
 from sporax.mindspore.dataset._cache import DatasetCache
 from sporax.mindspore.dataset._rows import Array, Block, Row, block_of
-from sporax.mindspore.dataset._sources import format as arg
+from sporax.mindspore.dataset._sources import format as arg, tfrecord
 from sporax.mindspore.dataset._sources.format import FileDataset, FormatDataset, Rows
 from sporax.mindspore.dataset._sources.memory import GeneratorDataset
 from sporax.mindspore.dataset._sources.reading import Computed, find_files, reading
-from sporax.mindspore.dataset._sources.tfrecord import (
-    Schema,
-    SchemaColumn,
-    Values,
-    as_schema,
-    content_of,
-    find_records,
-    parse_example,
-)
 from sporax.mindspore.dataset._streams import Indices, Table
 from sporax.mindspore.dataset.samplers import Shuffle
 
@@ -55,7 +46,7 @@ class TFRecordDataset(FileDataset):
     """
 
     def __init__(
-        self, dataset_files: str | list[str], schema: Schema | str | None = None,
+        self, dataset_files: str | list[str], schema: tfrecord.Schema | str | None = None,
         columns_list: list[str] | None = None, num_samples: int | None = None,
         num_parallel_workers: int | None = None, shuffle: bool | Shuffle = Shuffle.GLOBAL,
         num_shards: int | None = None, shard_id: int | None = None, shard_equal_rows: bool = False,
@@ -63,7 +54,7 @@ class TFRecordDataset(FileDataset):
     ) -> None:  # fmt: skip
         where = "TFRecordDataset"
         paths = find_files(where, dataset_files)
-        described = as_schema(where, schema)
+        described = tfrecord.as_schema(where, schema)
         chosen = None if columns_list is None else check.names(where, "columns_list", columns_list)
         shards = check.shards(where, num_shards, shard_id)
         equal = check.boolean(where, "shard_equal_rows", shard_equal_rows)
@@ -102,25 +93,25 @@ def _own_files(paths: Sequence[Path], count: int, rank: int) -> list[Path]:
 
 
 def _columns_of(
-    where: str, paths: Sequence[Path], schema: Schema | None, chosen: tuple[str, ...] | None, packed: str
-) -> dict[str, SchemaColumn | None]:
+    where: str, paths: Sequence[Path], schema: tfrecord.Schema | None, chosen: tuple[str, ...] | None, packed: str
+) -> dict[str, tfrecord.SchemaColumn | None]:
     """Column -> what the schema says of it."""
     if schema is not None:
-        columns: dict[str, SchemaColumn | None] = {column.name: column for column in schema.columns}
+        columns: dict[str, tfrecord.SchemaColumn | None] = {column.name: column for column in schema.columns}
     elif chosen is not None:
         # Without a schema, columns that the user names are taken as they are stored.
         return dict.fromkeys(chosen)
     else:
         path, first = next(
             # The first file with a record shows the features.
-            ((p, records[0]) for p in paths if (records := find_records(where, p, packed))),
+            ((p, records[0]) for p in paths if (records := tfrecord.find_records(where, p, packed))),
             (paths[0], None),
         )
         if first is None:
             raise SporaxRuntimeError(f"For '{where}', the files must hold records, but {str(path)!r} … hold none.")
         with reading(where, path, "record 0"):
             # Alphabetical, as MindSpore's map gives them.
-            columns = dict.fromkeys(sorted(parse_example(content_of(first))))
+            columns = dict.fromkeys(sorted(tfrecord.parse_example(tfrecord.content_of(first))))
     missing = [name for name in chosen or () if name not in columns]
     if missing:
         raise SporaxValueError(f"For '{where}', 'columns_list' has {missing[0]!r}, but the schema {list(columns)}.")
@@ -135,9 +126,9 @@ class RecordTable(Table):
     """
 
     def __init__(
-        self, where: str, paths: Sequence[Path], columns: Mapping[str, SchemaColumn | None], packed: str
+        self, where: str, paths: Sequence[Path], columns: Mapping[str, tfrecord.SchemaColumn | None], packed: str
     ) -> None:
-        files = [find_records(where, path, packed) for path in paths]
+        files = [tfrecord.find_records(where, path, packed) for path in paths]
         self._arguments = (where, paths, columns, packed)
         # Views into mapped files: contents are looked at when rows are requested.
         self._records = [record for records in files for record in records]
@@ -161,11 +152,11 @@ class RecordTable(Table):
         file = int(self.files[index])
         with reading(where, paths[file], f"record {index - self._starts[file]}"):
             # The checksum is compared here, with the row's number at hand.
-            features = parse_example(content_of(self._records[index]))
+            features = tfrecord.parse_example(tfrecord.content_of(self._records[index]))
             return {name: _value(name, features, column) for name, column in columns.items()}
 
 
-def _value(name: str, features: Mapping[str, Values], column: SchemaColumn | None) -> Array:
+def _value(name: str, features: Mapping[str, tfrecord.Values], column: tfrecord.SchemaColumn | None) -> Array:
     if name not in features:
         fault = f"Feature name: {name} is required in schema but could not be found in tfrecord file."
         if column is None:
@@ -191,7 +182,7 @@ def _value(name: str, features: Mapping[str, Values], column: SchemaColumn | Non
         raise ValueError(f"{fault}: {error}") from error
 
 
-def _of_bytes(values: list[bytes], column: SchemaColumn | None) -> Array:
+def _of_bytes(values: list[bytes], column: tfrecord.SchemaColumn | None) -> Array:
     if column is not None and column.kind == "string":
         return np.array([value.decode() for value in values], np.str_)
     # Byte strings of one row are put together; MindSpore fills them with spaces.
@@ -203,19 +194,21 @@ def _of_bytes(values: list[bytes], column: SchemaColumn | None) -> Array:
 _RANDOM_TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 
 
-def _random_columns(names: tuple[str, ...] | None, rng: np.random.Generator) -> list[SchemaColumn]:
+def _random_columns(names: tuple[str, ...] | None, rng: np.random.Generator) -> list[tfrecord.SchemaColumn]:
     # MindSpore makes up columns as well; here always the same ones.
     chosen = names or [f"c{i}" for i in range(int(rng.integers(1, 5)))]
     return [
         # Up to three dimensions of up to eight elements: small, as the content does not matter.
-        SchemaColumn(name, str(rng.choice(_RANDOM_TYPES)), tuple(rng.integers(1, 9, rng.integers(0, 4)).tolist()))
+        tfrecord.SchemaColumn(
+            name, str(rng.choice(_RANDOM_TYPES)), tuple(rng.integers(1, 9, rng.integers(0, 4)).tolist())
+        )
         for name in chosen
     ]
 
 
 def _random_values(
-    where: str, total_rows: int | None, schema: Schema | None, names: tuple[str, ...] | None
-) -> tuple[list[SchemaColumn], int]:
+    where: str, total_rows: int | None, schema: tfrecord.Schema | None, names: tuple[str, ...] | None
+) -> tuple[list[tfrecord.SchemaColumn], int]:
     """The columns, and the number of rows."""
     # A fixed seed, so that two runs have equal columns.
     rng = np.random.default_rng(0)
@@ -236,9 +229,9 @@ class RandomDataset(
         arg.optional("total_rows", int, "how many; random by default.", functools.partial(check.integer, low=1)),
         arg.optional(
             "schema",
-            Schema | str,
+            tfrecord.Schema | str,
             "a Schema or the name of its file; random columns by default.",
-            lambda where, _, value: as_schema(where, value),
+            lambda where, _, value: tfrecord.as_schema(where, value),
         ),
         arg.optional(
             "columns_list",
@@ -254,8 +247,8 @@ class RandomDataset(
     """Random rows, for trying out a pipeline. The numbers are not MindSpore's."""
 
     @staticmethod
-    def _read(where: str, columns: Sequence[SchemaColumn], count: int) -> Rows:
-        def column_of(place: int, column: SchemaColumn) -> Computed:
+    def _read(where: str, columns: Sequence[tfrecord.SchemaColumn], count: int) -> Rows:
+        def column_of(place: int, column: tfrecord.SchemaColumn) -> Computed:
             # -1 in a schema is any size.
             shape = tuple(max(size, 1) for size in column.shape or ())
 

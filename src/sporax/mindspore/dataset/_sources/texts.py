@@ -17,23 +17,8 @@ from sporax.base.errors import For
 from sporax.mindspore._declared import Argument
 from sporax.mindspore.dataset import _checks
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset._sources import format as arg
+from sporax.mindspore.dataset._sources import format as arg, reading as sources
 from sporax.mindspore.dataset._sources.format import FileDataset, Format, FormatDataset, Rows
-from sporax.mindspore.dataset._sources.reading import (
-    Columns,
-    Files,
-    FileTable,
-    LineTable,
-    existing,
-    files_in,
-    files_named,
-    lines,
-    parse_csv,
-    parse_lines,
-    read_json,
-    read_text,
-    reading,
-)
 from sporax.mindspore.dataset._streams import Table
 from sporax.mindspore.dataset.samplers import Shuffle
 
@@ -41,7 +26,7 @@ from sporax.mindspore.dataset.samplers import Shuffle
 def _files_of(where: str, folder: Path, part: str, names: Mapping[str, str]) -> list[Path]:
     """The files of a part; `names` has the pattern of each part's name."""
     # "all" reads the files in the order of the table, as MindSpore orders them.
-    return files_named(where, folder, list(names.values()) if part == "all" else [names[part]])
+    return sources.files_named(where, folder, list(names.values()) if part == "all" else [names[part]])
 
 
 _FOLDER = arg.folder("folder that holds the files.")
@@ -54,11 +39,11 @@ def _csv_format(
     """The format of data sets in train.csv and test.csv, with fields that are strings."""
 
     def read(where: str, folder: Path, part: str) -> Table:
-        def parse(path: Path) -> Columns:
-            records = parse_csv(where, path, len(columns))
+        def parse(path: Path) -> sources.Columns:
+            records = sources.parse_csv(where, path, len(columns))
             return {name: [record[i] for record in records] for i, name in enumerate(columns)}
 
-        return FileTable(where, _files_of(where, folder, part, files), parse)
+        return sources.FileTable(where, _files_of(where, folder, part, files), parse)
 
     return Format((_FOLDER, arg.usage("train", "test", "all"), *sampling), columns, read)
 
@@ -68,7 +53,7 @@ def _line_format(pattern: str) -> Format:
     names = {part: pattern.replace("*", part) for part in ("test", "train", "valid")}
 
     def read(where: str, folder: Path, part: str) -> Table:
-        return LineTable(where, _files_of(where, folder, part, names))
+        return sources.LineTable(where, _files_of(where, folder, part, names))
 
     return Format((_FOLDER, arg.usage(*names, "all"), *arg.SAMPLED_FILES), ("text",), read)
 
@@ -124,7 +109,7 @@ class EnWik9Dataset(
 
     @staticmethod
     def _read(where: str, folder: Path) -> Table:
-        return LineTable(where, files_named(where, folder, ["enwik9"]), keep_empty=True)
+        return sources.LineTable(where, sources.files_named(where, folder, ["enwik9"]), keep_empty=True)
 
 
 def _two_fields(line: str) -> tuple[str, str]:
@@ -144,23 +129,23 @@ class SST2Dataset(
 
     @staticmethod
     def _read(where: str, folder: Path, part: str) -> Table:
-        def parse(path: Path) -> Columns:
-            rows = parse_lines(where, path, _two_fields, skip=1)
+        def parse(path: Path) -> sources.Columns:
+            rows = sources.parse_lines(where, path, _two_fields, skip=1)
             if part == "test":  # its lines are (number, sentence)
                 return {"sentence": [text for _, text in rows]}
             return {"sentence": [text for text, _ in rows], "label": [label for _, label in rows]}
 
-        return FileTable(where, files_named(where, folder, [f"{part}.tsv"]), parse)
+        return sources.FileTable(where, sources.files_named(where, folder, [f"{part}.tsv"]), parse)
 
 
-def _squad_columns(where: str, path: Path) -> Columns:
-    content = read_json(where, path)
+def _squad_columns(where: str, path: Path) -> sources.Columns:
+    content = sources.read_json(where, path)
     rows: list[tuple[Any, ...]] = []
-    with reading(where, path, "'data'"):
+    with sources.reading(where, path, "'data'"):
         for article in content["data"]:
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
-                    with reading(where, path, f"question {len(rows)}"):
+                    with sources.reading(where, path, f"question {len(rows)}"):
                         # SQuAD 2.0 has questions without answers; a row needs at least one.
                         answers = question["answers"] or [{"text": "", "answer_start": -1}]
                         texts = np.array([answer["text"] for answer in answers], np.str_)
@@ -185,12 +170,14 @@ class SQuADDataset(
 
     @staticmethod
     def _read(where: str, folder: Path, part: str) -> Table:
-        return FileTable(where, _files_of(where, folder, part, _SQUAD_PARTS), functools.partial(_squad_columns, where))
+        return sources.FileTable(
+            where, _files_of(where, folder, part, _SQUAD_PARTS), functools.partial(_squad_columns, where)
+        )
 
 
-def _sentences(where: str, path: Path, columns: Sequence[str], separator: str) -> Columns:
+def _sentences(where: str, path: Path, columns: Sequence[str], separator: str) -> sources.Columns:
     sentences: list[list[list[str]]] = [[]]
-    for number, line in lines(where, path):
+    for number, line in sources.lines(where, path):
         # Spaces that align columns count as one.
         fields = line.split(None if separator == " " else separator)
         if line and len(fields) != len(columns):
@@ -214,7 +201,7 @@ def _tagged_format(names: Mapping[str, str], columns: tuple[str, ...], separator
 
     def read(where: str, folder: Path, part: str) -> Table:
         paths = _files_of(where, folder, part, names)
-        return FileTable(where, paths, lambda path: _sentences(where, path, columns, separator))
+        return sources.FileTable(where, paths, lambda path: _sentences(where, path, columns, separator))
 
     return Format((_FOLDER, arg.usage(*names, "all"), *arg.SAMPLED_FILES_LATER), columns, read)
 
@@ -256,15 +243,15 @@ class IMDBDataset(
             for name in (("train", "test") if part == "all" else (part,))
             # Positive reviews first, as MindSpore orders them.
             for kind, label in (("pos", 1), ("neg", 0))
-            for path in files_in(where, folder / name / kind, ".txt")
+            for path in sources.files_in(where, folder / name / kind, ".txt")
         ]
 
         def text(content: bytes, path: Path) -> Array:
-            with reading(where, path):
+            with sources.reading(where, path):
                 return np.array(content.decode(), np.str_)
 
         paths, labels = [path for path, _ in pairs], [label for _, label in pairs]
-        return {"text": Files(where, paths, text), "label": np.array(labels, np.int32)}
+        return {"text": sources.Files(where, paths, text), "label": np.array(labels, np.int32)}
 
 
 def _language_pair(doc: str, allowed: Sequence[tuple[str, str]], default: tuple[str, str]) -> Argument:
@@ -288,10 +275,13 @@ def _translations(
     # The table knows one path per part; the other is found by it.
     others = dict(pairs)
     # Empty lines count on neither side.
-    read = read or (lambda where, path: [line for _, line in lines(where, path) if line])
+    read = read or (lambda where, path: [line for _, line in sources.lines(where, path) if line])
 
-    def parse(path: Path) -> Columns:
-        texts, translations = read(where, existing(where, path)), read(where, existing(where, others[path]))
+    def parse(path: Path) -> sources.Columns:
+        texts, translations = (
+            read(where, sources.existing(where, path)),
+            read(where, sources.existing(where, others[path])),
+        )
         if len(texts) != len(translations):
             raise For(where).state_error(
                 f"{str(path)!r} and {str(others[path])!r} must have equally many lines, but have {len(texts)} and "
@@ -299,7 +289,7 @@ def _translations(
             )
         return {"text": texts, "translation": translations}
 
-    return FileTable(where, [path for path, _ in pairs], parse)
+    return sources.FileTable(where, [path for path, _ in pairs], parse)
 
 
 # In MindSpore's order, that of the paths.
@@ -336,10 +326,10 @@ def _talks(where: str, path: Path) -> list[str]:
     """The sentences of talks: plain lines between marked ones, or the segments of an XML file."""
     # Test sets are XML, training sets text with a few marked lines.
     if path.suffix == ".xml":
-        segments = [text.strip() for text in _SEGMENT.findall(read_text(where, path))]
+        segments = [text.strip() for text in _SEGMENT.findall(sources.read_text(where, path))]
         For(where).refuse_state(not segments, f"{str(path)!r} must hold <seg> elements, but there are none")
         return segments
-    return [line for _, line in lines(where, path) if line and not line.startswith("<")]
+    return [line for _, line in sources.lines(where, path) if line and not line.startswith("<")]
 
 
 def _talk_files(place: Path, prefix: str, pair: tuple[str, str], sets: Sequence[str]) -> list[tuple[Path, Path]]:

@@ -14,21 +14,11 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from sporax.base.errors import For, SporaxError, SporaxRuntimeError
-from sporax.mindspore.dataset import _checks as check, config
+from sporax.mindspore.dataset import _checks as check, _operations, config
 from sporax.mindspore.dataset._cache import CachedTable, DatasetCache, Same, check_cache, fingerprint
 from sporax.mindspore.dataset._callbacks import DSCallback, Events, check_callbacks
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset
 from sporax.mindspore.dataset._described import Described
-from sporax.mindspore.dataset._operations import (
-    Operation,
-    PythonFunction,
-    Values,
-    as_operations,
-    as_pixels,
-    handed_on,
-    is_python,
-    on_columns,
-)
 from sporax.mindspore.dataset._random import Draws, Pass, RowKey
 from sporax.mindspore.dataset._rows import Block, Row, opened
 from sporax.mindspore.dataset._steps.ends import SourceDataset
@@ -53,7 +43,7 @@ _STAND_INS = 16
 """How many good rows are kept to take the places of others: MindSpore's number."""
 
 
-class _Hooked(Operation):
+class _Hooked(_operations.Operation):
     """A hook as an operation that changes nothing."""
 
     only_looks = True
@@ -61,12 +51,14 @@ class _Hooked(Operation):
     def __init__(self, hook: DebugHook) -> None:
         self._hook = hook
 
-    def on_row(self, values: Values, rng: Draws) -> Values:
+    def on_row(self, values: _operations.Values, rng: Draws) -> _operations.Values:
         self._hook(*map(opened, values))
         return values
 
 
-def with_hooks(operations: Sequence[Operation], keys: Sequence[RowKey]) -> tuple[list[Operation], list[RowKey]]:
+def with_hooks(
+    operations: Sequence[_operations.Operation], keys: Sequence[RowKey]
+) -> tuple[list[_operations.Operation], list[RowKey]]:
     """Operations and where their random numbers come from, with the hooks of debug mode before the first and after each."""
     first = _name(operations[0])
     with_keys = [(hook, keys[0]) for hook in _hooks_of(first, is_first=True)]
@@ -75,8 +67,8 @@ def with_hooks(operations: Sequence[Operation], keys: Sequence[RowKey]) -> tuple
     return [operation for operation, _ in with_keys], [key for _, key in with_keys]
 
 
-def _hooks_of(name: str, is_first: bool) -> list[Operation]:
-    hooks: list[Operation] = []
+def _hooks_of(name: str, is_first: bool) -> list[_operations.Operation]:
+    hooks: list[_operations.Operation] = []
     for candidate in config.debug_hooks() or [PrintMetaDataHook()]:
         hook = copy.deepcopy(candidate)  # each may keep what it saw
         hook.set_previous_op_name(name)
@@ -85,8 +77,8 @@ def _hooks_of(name: str, is_first: bool) -> list[Operation]:
     return hooks
 
 
-def _name(operation: Operation) -> str:
-    if isinstance(operation, PythonFunction):
+def _name(operation: _operations.Operation) -> str:
+    if isinstance(operation, _operations.PythonFunction):
         return str(getattr(operation.function, "__name__", type(operation.function).__name__))
     return type(operation).__name__
 
@@ -155,7 +147,7 @@ class MapDataset(StepDataset):
     ) -> None:  # fmt: skip
         check.options("map", options)
         columns = input_dataset._column_names
-        self.operations = as_operations("map", operations)
+        self.operations = _operations.as_operations("map", operations)
         self.input_columns = inputs = input_dataset._chosen("map", input_columns, columns[:1])
         named = output_columns is not None
         self.output_columns = check.names("map", "output_columns", output_columns) if named else inputs
@@ -166,7 +158,7 @@ class MapDataset(StepDataset):
         self.callbacks = check_callbacks("map", callbacks)
         self.cache = check_cache("map", cache)
         super().__init__(replaced_columns("map", columns, inputs, self.output_columns), [input_dataset])
-        self._runs_python = any(map(is_python, self.operations))
+        self._runs_python = any(map(_operations.is_python, self.operations))
         self._events = Events(self.callbacks) if self.callbacks else None
         if self.operations[-1].makes_patches and len(self.output_columns) > 1:
             self._made_patches = self.output_columns
@@ -191,7 +183,7 @@ class MapDataset(StepDataset):
 
     def _mapped(self, stream: Stream, run: Pass) -> Stream:
         """The rows of a stream through the operations."""
-        operations: Sequence[Operation] = self.operations
+        operations: Sequence[_operations.Operation] = self.operations
         debugged, mode = config.get_debug_mode(), config.get_error_samples_mode()
         size = stream.size if isinstance(stream, Table) and stream.size < ENDLESS else 0
         workers = 1 if debugged else self._takers
@@ -249,28 +241,29 @@ _BY_ROW = (MapDataset, RenameDataset, ProjectDataset)
 
 
 def _applied(
-    operations: Sequence[Operation], keys: Sequence[RowKey], inputs: Sequence[str], outputs: Sequence[str],
+    operations: Sequence[_operations.Operation], keys: Sequence[RowKey], inputs: Sequence[str], outputs: Sequence[str],
     names: Sequence[str], block: Block, rows: Indices,
 ) -> Block:  # fmt: skip
     """What `map` does to a block; without the steps before it, which worker processes need not receive."""
     columns = [block[name] for name in inputs]
     before = None
     for operation, key in zip(operations, keys, strict=True):
-        columns = on_columns(operation, handed_on(before, operation, columns), rows, key)
+        columns = _operations.on_columns(operation, _operations.handed_on(before, operation, columns), rows, key)
         before = before if operation.only_looks else operation
     if len(columns) != len(outputs):
         raise SporaxRuntimeError(
             "For 'map', Invalid columns, the number of columns returned in 'map' operations should match the number of "
             f"'output_columns', but got {len(columns)} and {len(outputs)}: {list(outputs)}."
         )
-    results = dict(zip(outputs, map(as_pixels, columns), strict=True))
+    results = dict(zip(outputs, map(_operations.as_pixels, columns), strict=True))
     return {name: results[name] if name in results else block[name] for name in names}
 
 
 def _identity(step: Described) -> Hashable:
     if isinstance(step, MapDataset):
         marks = (
-            Same(each.function) if isinstance(each, PythonFunction) else fingerprint(each) for each in step.operations
+            Same(each.function) if isinstance(each, _operations.PythonFunction) else fingerprint(each)
+            for each in step.operations
         )
         return step.input_columns, step.output_columns, tuple(marks)
     return step._column_names

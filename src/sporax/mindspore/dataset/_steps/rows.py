@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sporax.base.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.mindspore.dataset import _checks as check
+from sporax.mindspore.dataset import _checks as check, _streams
 from sporax.mindspore.dataset._callbacks import Gate
 from sporax.mindspore.dataset._checks import in_user_code, in_words, refuse
 from sporax.mindspore.dataset._dataset import Dataset, StepDataset
@@ -17,34 +17,19 @@ from sporax.mindspore.dataset._described import Arguments
 from sporax.mindspore.dataset._random import Pass
 from sporax.mindspore.dataset._rows import Row, opened
 from sporax.mindspore.dataset._shuffles import buffer_order, mt19937_64, through_buffer
-from sporax.mindspore.dataset._streams import (
-    ENDLESS,
-    Concatenated,
-    Flow,
-    Reordered,
-    Stream,
-    Table,
-    Zipped,
-    all_tables,
-    chained,
-    in_order,
-    repeated,
-    rows_of,
-    selected,
-    window,
-    zipped,
-)
 from sporax.mindspore.dataset.samplers import DistributedSampler, RandomSampler
 
 _MOST_ROWS = 1 << 20
 
 
-def _through_buffer(stream: Stream, buffer_size: int, drawn: Pass) -> Stream:
+def _through_buffer(stream: _streams.Stream, buffer_size: int, drawn: Pass) -> _streams.Stream:
     """Rows through a shuffle buffer."""
-    if isinstance(stream, Table) and stream.size < ENDLESS:
-        return Reordered(stream, buffer_order(stream.size, buffer_size, drawn.seed, drawn.index * stream.size))
+    if isinstance(stream, _streams.Table) and stream.size < _streams.ENDLESS:
+        return _streams.Reordered(stream, buffer_order(stream.size, buffer_size, drawn.seed, drawn.index * stream.size))
     # How many numbers the passes before have taken is not known; a pass of fewer rows than this has numbers of its own.
-    return Flow(lambda: through_buffer(rows_of(stream), buffer_size, mt19937_64(drawn.seed, drawn.index * _MOST_ROWS)))
+    return _streams.Flow(
+        lambda: through_buffer(_streams.rows_of(stream), buffer_size, mt19937_64(drawn.seed, drawn.index * _MOST_ROWS))
+    )
 
 
 class ShuffleDataset(StepDataset):
@@ -59,7 +44,7 @@ class ShuffleDataset(StepDataset):
             raise in_words(SporaxRuntimeError, "shuffle", "No shuffle after sync operators.")
         super().__init__(input_dataset._column_names, [input_dataset])
 
-    def _stream(self, run: Pass) -> Stream:
+    def _stream(self, run: Pass) -> _streams.Stream:
         return _through_buffer(self._child._stream(run), self.buffer_size, run)
 
     def _arguments(self) -> Arguments:
@@ -81,15 +66,15 @@ class RepeatDataset(StepDataset):
             raise in_words(SporaxValueError, "repeat", words, count)
         super().__init__(input_dataset._column_names, [input_dataset])
 
-    def _stream(self, run: Pass) -> Stream:
+    def _stream(self, run: Pass) -> _streams.Stream:
         # Repeats count as passes, so each has another order; an endless one counts from 0.
         endless = self.count == -1
         first = 0 if endless else run.index * self.count
 
-        def build(number: int) -> Stream:
+        def build(number: int) -> _streams.Stream:
             return self._child._stream(run.at(first + number))
 
-        return repeated(build, ENDLESS if endless else self.count)
+        return _streams.repeated(build, _streams.ENDLESS if endless else self.count)
 
     def _count(self) -> int:
         return self._child._num_rows() * abs(self.count)
@@ -99,10 +84,10 @@ class _Window(StepDataset):
     """Rows one after another, of those of the step before."""
 
     _skipped = 0
-    _taken = ENDLESS
+    _taken = _streams.ENDLESS
 
-    def _stream(self, run: Pass) -> Stream:
-        return window(self._child._stream(run), self._skipped, self._taken)
+    def _stream(self, run: Pass) -> _streams.Stream:
+        return _streams.window(self._child._stream(run), self._skipped, self._taken)
 
     def _count(self) -> int:
         # An endless repeat counts its rows once, which `take` must not use as a limit.
@@ -128,7 +113,7 @@ class TakeDataset(_Window):
             words = f"count should be either -1 or within the required interval of (0, {check.INT32_MAX}], got {count}."
             raise in_words(SporaxValueError, "take", words)
         self.count = count
-        self._taken = ENDLESS if count == -1 else count
+        self._taken = _streams.ENDLESS if count == -1 else count
         super().__init__(input_dataset._column_names, [input_dataset])
 
 
@@ -144,12 +129,12 @@ class SplitDataset(TakeDataset):
         # A buffer that holds all rows gives a full permutation; 10000 is MindSpore's least size.
         self._buffer_size = max(10000, input_dataset.get_dataset_size()) if randomize else 0
 
-    def _stream(self, run: Pass) -> Stream:
+    def _stream(self, run: Pass) -> _streams.Stream:
         stream = self._child._stream(run)
         if self.randomize:
             # The same way each pass and on all ranks: parts of a split must agree on both.
             stream = _through_buffer(stream, self._buffer_size, Pass(run.shared_seed, run.shared_seed))
-        return window(stream, self.start, self.count)
+        return _streams.window(stream, self.start, self.count)
 
 
 def _judged(predicate: Callable[..., Any], columns: Sequence[str], row: Row) -> tuple[Row, bool]:
@@ -182,15 +167,15 @@ class FilterDataset(StepDataset):
         super().__init__(columns, [input_dataset])
         self._below = self._table_workers()
 
-    def _stream(self, run: Pass) -> Stream:
+    def _stream(self, run: Pass) -> _streams.Stream:
         stream, judged = self._child._stream(run), functools.partial(_judged, self.predicate, self.input_columns)
 
         def rows() -> Iterator[Row]:
             # In order, since equal scripts must give equal rows whatever the number of threads.
-            results = in_order(self._below.rows_of(stream), judged, self.num_parallel_workers or 1)
+            results = _streams.in_order(self._below.rows_of(stream), judged, self.num_parallel_workers or 1)
             return (row for row, remains in results if remains)
 
-        return Flow(rows)
+        return _streams.Flow(rows)
 
 
 class SyncWaitDataset(StepDataset):
@@ -219,9 +204,9 @@ class SyncWaitDataset(StepDataset):
         self._gate = Gate(self.condition_name, self.num_batch, callback)
         super().__init__(input_dataset._column_names, [input_dataset])
 
-    def _stream(self, run: Pass) -> Stream:
+    def _stream(self, run: Pass) -> _streams.Stream:
         stream = self._child._stream(run)
-        return Flow(lambda: self._gate.passing(rows_of(stream)))
+        return _streams.Flow(lambda: self._gate.passing(_streams.rows_of(stream)))
 
     def _gates(self) -> Iterator[tuple[Gate, int]]:
         yield self._gate, 1
@@ -263,9 +248,9 @@ class RenameDataset(StepDataset):
         names = replaced_columns("rename", columns, self.input_columns, self.output_columns)
         super().__init__(names, [input_dataset])
 
-    def _stream(self, run: Pass) -> Stream:
+    def _stream(self, run: Pass) -> _streams.Stream:
         names = zip(self._child._column_names, self._column_names, strict=True)
-        return selected(self._child._stream(run), dict(names))
+        return _streams.selected(self._child._stream(run), dict(names))
 
 
 class ProjectDataset(StepDataset):
@@ -282,14 +267,14 @@ class ProjectDataset(StepDataset):
         if [name for name in self.columns if name in made] == [*made[:1]] and {*made} <= {*self._child._column_names}:
             self._picked_patches = made
 
-    def _stream(self, run: Pass) -> Stream:
+    def _stream(self, run: Pass) -> _streams.Stream:
         if not self._picked_patches:
-            return selected(self._child._stream(run), {name: name for name in self.columns})
+            return _streams.selected(self._child._stream(run), {name: name for name in self.columns})
         # Under the name of the first patch, so that all passes have the same columns.
         first, taken = self._picked_patches[0], self._picked_patches[run.patch]
         names = {taken if name == first else name: name for name in self.columns}
         below = self._child
-        return selected(below._stream(run) if run.readings is None else run.readings.stream(below, run), names)
+        return _streams.selected(below._stream(run) if run.readings is None else run.readings.stream(below, run), names)
 
 
 class ZipDataset(StepDataset):
@@ -310,11 +295,11 @@ class ZipDataset(StepDataset):
             )
         super().__init__(columns, datasets)
 
-    def _stream(self, run: Pass) -> Stream:
+    def _stream(self, run: Pass) -> _streams.Stream:
         streams = [child._stream(run) for child in self._children]
-        if tables := all_tables(streams):
-            return Zipped(tables)
-        return Flow(lambda: zipped([rows_of(stream) for stream in streams]))
+        if tables := _streams.all_tables(streams):
+            return _streams.Zipped(tables)
+        return _streams.Flow(lambda: _streams.zipped([_streams.rows_of(stream) for stream in streams]))
 
     def _count(self) -> int:
         return min(child._num_rows() for child in self._children)
@@ -377,7 +362,7 @@ class ConcatDataset(StepDataset):
             )
         self._sample_by(sampler)
 
-    def _stream(self, run: Pass) -> Stream:
+    def _stream(self, run: Pass) -> _streams.Stream:
         # Here, as in MindSpore: their sizes may be read all the same.
         for child in self._children[1:]:
             if child._column_names != self._column_names:
@@ -387,17 +372,21 @@ class ConcatDataset(StepDataset):
                 )
         streams = [child._stream(run) for child in self._children]
         for number, stream in enumerate(streams):
-            if isinstance(stream, Table) and not stream.size:
+            if isinstance(stream, _streams.Table) and not stream.size:
                 words = f"There are no samples in the dataset number {number}. Please make sure there are valid samples in it."
                 raise in_words(SporaxValueError, "concat", words)
-        tables = all_tables(streams)
-        if tables and all(table.size < ENDLESS for table in tables):
-            joined = Concatenated(tables)
-            return joined if self._sampler is None else Reordered(joined, self._sampler.order(joined.size, run))
+        tables = _streams.all_tables(streams)
+        if tables and all(table.size < _streams.ENDLESS for table in tables):
+            joined = _streams.Concatenated(tables)
+            return (
+                joined if self._sampler is None else _streams.Reordered(joined, self._sampler.order(joined.size, run))
+            )
         if self._sampler is None:
-            return Flow(lambda: chained([rows_of(stream) for stream in streams]))
+            return _streams.Flow(lambda: _streams.chained([_streams.rows_of(stream) for stream in streams]))
         order = self._sampler.order(self._total(), run)
-        return Flow(lambda: _picked(chained([rows_of(stream) for stream in streams]), order.tolist()))
+        return _streams.Flow(
+            lambda: _picked(_streams.chained([_streams.rows_of(stream) for stream in streams]), order.tolist())
+        )
 
     def _total(self) -> int:
         return sum(child._num_rows() for child in self._children)

@@ -16,17 +16,9 @@ from sporax.mindspore.dataset._arguments import argument, of, optional
 from sporax.mindspore.dataset._checks import FLOAT32_MAX, INT32_MAX, in_words, range_error, type_error
 from sporax.mindspore.dataset._operations import OneToOne
 from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset.audio import enums
 from sporax.mindspore.dataset.audio._filters import RandomWave, WaveTransform, factor, filtered
 from sporax.mindspore.dataset.audio._spectra import MelSpectrogram, Spectrogram, create_dct, linear_fbanks
-from sporax.mindspore.dataset.audio.enums import (
-    DensityFunction,
-    FadeShape,
-    GainType,
-    Interpolation,
-    Modulation,
-    NormMode,
-    ScaleType,
-)
 
 
 def nonzero_int(where: str, name: str, value: Any) -> int:
@@ -71,17 +63,17 @@ class Overdrive(WaveTransform):
 class Dither(RandomWave):
     """Rounds to 16 bits after adding noise, which turns steps into a hiss."""
 
-    density_function: DensityFunction = argument(
-        of(DensityFunction),
+    density_function: enums.DensityFunction = argument(
+        of(enums.DensityFunction),
         "TPDF adds a triangle over time, RPDF a random sample of the wave, GPDF a sum of seven.",
-        default=DensityFunction.TPDF,
+        default=enums.DensityFunction.TPDF,
     )
     noise_shaping: bool = argument(check.boolean, "add the error of each sample to the next.", default=False)
 
     def _of_random(self, wave: Array, rng: np.random.Generator) -> Array:
         noise: Any = np.bartlett(wave.shape[-1] + 1)[:-1]
-        if self.density_function is not DensityFunction.TPDF:
-            noise = rng.choice(wave.ravel(), 1 if self.density_function is DensityFunction.RPDF else 7).sum()
+        if self.density_function is not enums.DensityFunction.TPDF:
+            noise = rng.choice(wave.ravel(), 1 if self.density_function is enums.DensityFunction.RPDF else 7).sum()
         level = wave * (2**15 - 2) + noise
         dithered = np.trunc(level + np.copysign(0.5, level)) / 2**15
         if self.noise_shaping:
@@ -89,10 +81,10 @@ class Dither(RandomWave):
         return dithered
 
 
-def _oscillation(modulation: Modulation, size: int, low: float, high: float, turns: float) -> Array:
+def _oscillation(modulation: enums.Modulation, size: int, low: float, high: float, turns: float) -> Array:
     """One period, `size` samples, of a wave between two numbers; it begins after so many turns."""
     place = (np.arange(size) + int(turns * size + 0.5)) % size / size
-    sine = modulation is Modulation.SINUSOIDAL
+    sine = modulation is enums.Modulation.SINUSOIDAL
     wave = np.sin(2 * np.pi * place) / 2 + 0.5 if sine else 1 - np.abs((place + 0.25) % 1 * 2 - 1)
     return wave * (high - low) + low
 
@@ -118,7 +110,7 @@ class Phaser(WaveTransform):
     def _prepare(self) -> None:
         self._delay = int(self.delay_ms * 0.001 * self.sample_rate + 0.5)
         self._period = int(self.sample_rate / self.mod_speed + 0.5)
-        self._modulation = Modulation.SINUSOIDAL if self.sinusoidal else Modulation.TRIANGULAR
+        self._modulation = enums.Modulation.SINUSOIDAL if self.sinusoidal else enums.Modulation.TRIANGULAR
 
     def _of_wave(self, wave: Array) -> Array:
         if self._delay < 1:
@@ -150,14 +142,14 @@ class Flanger(WaveTransform):
     width: float = argument(check.number, default=71.0, low=0, high=100)
     speed: float = argument(check.number, default=0.5, low=0.1, high=10)
     phase: float = argument(check.number, default=25.0, low=0, high=100)
-    modulation: Modulation = argument(of(Modulation), default=Modulation.SINUSOIDAL)
-    interpolation: Interpolation = argument(of(Interpolation), default=Interpolation.LINEAR)
+    modulation: enums.Modulation = argument(of(enums.Modulation), default=enums.Modulation.SINUSOIDAL)
+    interpolation: enums.Interpolation = argument(of(enums.Interpolation), default=enums.Interpolation.LINEAR)
 
     def _prepare(self) -> None:
         rate, shortest, share = self.sample_rate, self.delay / 1000, self.width / 100
         longest, period = shortest + self.depth / 1000, int(rate / self.speed)
         self._feedback, self._phase = self.regen / 100, self.phase / 100
-        self._is_linear = self.interpolation is Interpolation.LINEAR
+        self._is_linear = self.interpolation is enums.Interpolation.LINEAR
         self._gain, self._echo = 1 / (1 + share), share / (1 + share) * (1 - abs(self._feedback))
         ends = np.floor(shortest * rate + 0.5), int(longest * rate + 0.5)
         self._delays = _oscillation(self.modulation, max(period, 0), *ends, 0.75).astype(np.float32).astype(np.float64)
@@ -198,13 +190,13 @@ class AmplitudeToDB(WaveTransform):
 
     layout = "<..., freq, time>"
 
-    stype: ScaleType = argument(of(ScaleType), "what the numbers are.", default=ScaleType.POWER)
+    stype: enums.ScaleType = argument(of(enums.ScaleType), "what the numbers are.", default=enums.ScaleType.POWER)
     ref_value: float = argument(_positive, "the number that is 0 dB, > 0.", default=1.0)
     amin: float = argument(_positive, "smaller numbers count as this one, > 0.", default=1e-10)
     top_db: float = argument(_positive, "how far below the loudest the result is limited, > 0.", default=80.0)
 
     def _prepare(self) -> None:
-        self._factor = 10.0 if self.stype is ScaleType.POWER else 20.0
+        self._factor = 10.0 if self.stype is enums.ScaleType.POWER else 20.0
         self._offset = self._factor * math.log10(max(self.amin, self.ref_value))
 
     def _of_wave(self, wave: Array) -> Array:
@@ -239,13 +231,15 @@ class Vol(WaveTransform):
     """A volume, limited to [-1, 1]."""
 
     gain: float = argument(None, "a factor of the amplitude (>= 0) or of the power (> 0), or decibels.")
-    gain_type: GainType = argument(of(GainType), "which of them.", default=GainType.AMPLITUDE)
+    gain_type: enums.GainType = argument(of(enums.GainType), "which of them.", default=enums.GainType.AMPLITUDE)
 
     def _prepare(self) -> None:
         kind = self.gain_type
-        low = -FLOAT32_MAX if kind is GainType.DB else 0
-        number = check.number("Vol", "gain", self.gain, low, open_low=kind is GainType.POWER, types=(int, float))
-        self._ratio = factor(number) if kind is GainType.DB else number ** (0.5 if kind is GainType.POWER else 1)
+        low = -FLOAT32_MAX if kind is enums.GainType.DB else 0
+        number = check.number("Vol", "gain", self.gain, low, open_low=kind is enums.GainType.POWER, types=(int, float))
+        self._ratio = (
+            factor(number) if kind is enums.GainType.DB else number ** (0.5 if kind is enums.GainType.POWER else 1)
+        )
 
     def _of_wave(self, wave: Array) -> Array:
         return np.clip(wave * self._ratio, -1, 1)
@@ -270,7 +264,7 @@ class Fade(WaveTransform):
 
     fade_in_len: int = argument(check.integer, default=0, low=0)
     fade_out_len: int = argument(check.integer, default=0, low=0)
-    fade_shape: FadeShape = argument(of(FadeShape), default=FadeShape.LINEAR)
+    fade_shape: enums.FadeShape = argument(of(enums.FadeShape), default=enums.FadeShape.LINEAR)
 
     def _of_wave(self, wave: Array) -> Array:
         length = wave.shape[-1]
@@ -285,12 +279,12 @@ class Fade(WaveTransform):
 
     def _curve(self, part: Array) -> Array:
         """The volume where this part of the fade in has passed."""
-        curves: dict[FadeShape, Any] = {
-            FadeShape.LINEAR: lambda: part,
-            FadeShape.EXPONENTIAL: lambda: np.power(2.0, part - 1) * part,
-            FadeShape.LOGARITHMIC: lambda: np.log10(0.1 + part) + 1,
-            FadeShape.QUARTER_SINE: lambda: np.sin(part * math.pi / 2),
-            FadeShape.HALF_SINE: lambda: np.sin(part * math.pi - math.pi / 2) / 2 + 0.5,
+        curves: dict[enums.FadeShape, Any] = {
+            enums.FadeShape.LINEAR: lambda: part,
+            enums.FadeShape.EXPONENTIAL: lambda: np.power(2.0, part - 1) * part,
+            enums.FadeShape.LOGARITHMIC: lambda: np.log10(0.1 + part) + 1,
+            enums.FadeShape.QUARTER_SINE: lambda: np.sin(part * math.pi / 2),
+            enums.FadeShape.HALF_SINE: lambda: np.sin(part * math.pi - math.pi / 2) / 2 + 0.5,
         }
         # As in MindSpore, the logarithm reaches 1.04 at the full volume.
         return np.maximum(curves[self.fade_shape](), 0)
@@ -329,11 +323,11 @@ class _Cepstrum(WaveTransform):
     _cosines: Array
     _log: bool
 
-    def _accept(self, dct_type: int, norm: NormMode, log: tuple[str, bool], count: int, bands: int) -> None:
+    def _accept(self, dct_type: int, norm: enums.NormMode, log: tuple[str, bool], count: int, bands: int) -> None:
         if check.integer(self.name, "dct_type", dct_type) != 2:
             raise in_words(SporaxValueError, self.name, f"Input dct_type must be 2, but got : {dct_type}.")
         self._log = check.boolean(self.name, *log)
-        check.instance(self.name, "norm", norm, NormMode)
+        check.instance(self.name, "norm", norm, enums.NormMode)
         self._cosines = create_dct(count, bands, norm).astype(np.float64)
 
     def _of_powers(self, powers: Array) -> Array:
@@ -357,7 +351,7 @@ class MFCC(_Cepstrum):
     """
 
     def __init__(
-        self, sample_rate: int = 16000, n_mfcc: int = 40, dct_type: int = 2, norm: NormMode = NormMode.ORTHO,
+        self, sample_rate: int = 16000, n_mfcc: int = 40, dct_type: int = 2, norm: enums.NormMode = enums.NormMode.ORTHO,
         log_mels: bool = False, melkwargs: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         if melkwargs is not None and not isinstance(melkwargs, dict):
@@ -387,7 +381,7 @@ class LFCC(_Cepstrum):
 
     def __init__(
         self, sample_rate: int = 16000, n_filter: int = 128, n_lfcc: int = 40, f_min: float = 0.0,
-        f_max: float | None = None, dct_type: int = 2, norm: NormMode = NormMode.ORTHO, log_lf: bool = False,
+        f_max: float | None = None, dct_type: int = 2, norm: enums.NormMode = enums.NormMode.ORTHO, log_lf: bool = False,
         speckwargs: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         rate = check.integer("LFCC", "sample_rate", sample_rate, 0)

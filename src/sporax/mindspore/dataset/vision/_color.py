@@ -20,16 +20,7 @@ from sporax.mindspore.dataset._checks import FLOAT32_MAX, in_words, range_error,
 from sporax.mindspore.dataset._operations import Elementwise, OneToOne, RandomTransform
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.vision._images import (
-    ByPillow,
-    Sometimes,
-    check_bytes,
-    check_degrees,
-    check_inverted,
-    check_rgb,
-    pillow,
-    rounded,
-)
+from sporax.mindspore.dataset.vision import _images as images
 
 # ITU-R BT.601, in the order RGB.
 _RGB_TO_GRAY = np.array([0.299, 0.587, 0.114])
@@ -48,21 +39,21 @@ def gray(value: Array) -> Array:
 def brightness(value: Array, factor: float) -> Array:
     """Every value times `factor`."""
     # float32: OpenCV scales bytes in single precision.
-    return rounded(value * np.float32(factor), value.dtype)
+    return images.rounded(value * np.float32(factor), value.dtype)
 
 
 def contrast(value: Array, factor: float) -> Array:
     """Between a plain gray (factor 0) and the image (1), or beyond."""
     # The mean is rounded half up to a whole level.
     level = np.floor(gray(value).mean((-3, -2, -1), keepdims=True) + 0.5)
-    return rounded(value * np.float64(factor) + (1 - factor) * level, value.dtype)
+    return images.rounded(value * np.float64(factor) + (1 - factor) * level, value.dtype)
 
 
 def saturation(value: Array, factor: float) -> Array:
     """Between its gray version (factor 0) and the image (1), or beyond."""
     share = np.float32(factor)
     # The second product is not rounded before it is added, as in OpenCV.
-    return rounded(
+    return images.rounded(
         (value * share + gray(value) * np.float64(np.float32(1 - float(share)))).astype(np.float32), value.dtype
     )
 
@@ -114,12 +105,12 @@ def hue(value: Array, turn: float) -> Array:
 def enhanced(value: Array, factor: float, name: str) -> Array:
     """What Pillow's class `name` of `PIL.ImageEnhance` makes of an image; it rounds down where OpenCV rounds to the nearest."""
     enhancer = getattr(importlib.import_module("PIL.ImageEnhance"), name)
-    return np.array(enhancer(pillow(name).fromarray(value)).enhance(factor))
+    return np.array(enhancer(images.pillow(name).fromarray(value)).enhance(factor))
 
 
 def _hue_by_pillow(value: Array, turn: float) -> Array:
     """As `hue`, by 256 hues; gray has none."""
-    module = pillow("AdjustHue")
+    module = images.pillow("AdjustHue")
     image = module.fromarray(value)
     if image.mode in ("L", "1", "I", "F"):
         return value
@@ -128,7 +119,7 @@ def _hue_by_pillow(value: Array, turn: float) -> Array:
     return np.array(module.merge("HSV", (turned, colour, light)).convert(image.mode))
 
 
-class AdjustBrightness(ByPillow, OneToOne):
+class AdjustBrightness(images.ByPillow, OneToOne):
     """Brightness of an image times `brightness_factor` >= 0."""
 
     brightness_factor: float = argument(check.number, low=0)
@@ -136,11 +127,11 @@ class AdjustBrightness(ByPillow, OneToOne):
     def _one(self, value: Array) -> Array:
         if self.by_pillow:
             return enhanced(value, self.brightness_factor, "Brightness")
-        check_rgb("AdjustBrightness", value, also_gray=True)
+        images.check_rgb("AdjustBrightness", value, also_gray=True)
         return brightness(value, self.brightness_factor)
 
 
-class AdjustContrast(ByPillow, OneToOne):
+class AdjustContrast(images.ByPillow, OneToOne):
     """Contrast of an image times `contrast_factor` >= 0."""
 
     contrast_factor: float = argument(check.number, low=0)
@@ -148,11 +139,11 @@ class AdjustContrast(ByPillow, OneToOne):
     def _one(self, value: Array) -> Array:
         if self.by_pillow:
             return enhanced(value, self.contrast_factor, "Contrast")
-        check_rgb("AdjustContrast", value)
+        images.check_rgb("AdjustContrast", value)
         return contrast(value, self.contrast_factor)
 
 
-class AdjustSaturation(ByPillow, OneToOne):
+class AdjustSaturation(images.ByPillow, OneToOne):
     """Saturation of an image times `saturation_factor` >= 0."""
 
     saturation_factor: float = argument(check.number, low=0, ranged="")
@@ -160,11 +151,11 @@ class AdjustSaturation(ByPillow, OneToOne):
     def _one(self, value: Array) -> Array:
         if self.by_pillow:
             return enhanced(value, self.saturation_factor, "Color")
-        check_rgb("AdjustSaturation", value)
+        images.check_rgb("AdjustSaturation", value)
         return saturation(value, self.saturation_factor)
 
 
-class AdjustHue(ByPillow, OneToOne):
+class AdjustHue(images.ByPillow, OneToOne):
     """Hue of an image turned by `hue_factor` in [-0.5, 0.5] of the colour circle."""
 
     hue_factor: float = argument(check.number, low=-0.5, high=0.5)
@@ -172,7 +163,7 @@ class AdjustHue(ByPillow, OneToOne):
     def _one(self, value: Array) -> Array:
         if self.by_pillow:
             return _hue_by_pillow(value, self.hue_factor)
-        check_rgb("AdjustHue", value)
+        images.check_rgb("AdjustHue", value)
         return hue(value, self.hue_factor)
 
 
@@ -195,7 +186,7 @@ def _range(
     return first, last
 
 
-class RandomColorAdjust(ByPillow, RandomTransform):
+class RandomColorAdjust(images.ByPillow, RandomTransform):
     """Brightness, contrast, saturation and hue changed at random (known elsewhere as colour jitter)."""
 
     brightness: Any = argument(
@@ -225,7 +216,7 @@ class RandomColorAdjust(ByPillow, RandomTransform):
             for step, factor in choice:
                 value = _STEPS_BY_PILLOW[step](value, factor)
             return value
-        check_rgb("RandomColorAdjust", value)
+        images.check_rgb("RandomColorAdjust", value)
         for step, factor in choice:
             value = _STEPS[step](value, factor)
         return value
@@ -241,14 +232,14 @@ _NEUTRAL = (1.0, 1.0, 1.0, 0.0)
 
 def _inverted(value: Array) -> Array:
     """255 minus every value, as far as the dtype goes; of bools nothing is left but True."""
-    return rounded(255 - value.astype(np.float64), value.dtype)
+    return images.rounded(255 - value.astype(np.float64), value.dtype)
 
 
 class Invert(Elementwise):
     """255 minus every value."""
 
     def _one(self, value: Array) -> Array:
-        check_inverted("Invert", value)
+        images.check_inverted("Invert", value)
         return _inverted(value)
 
 
@@ -258,7 +249,7 @@ class Posterize(Elementwise):
     bits: int = argument(check.integer, low=0, high=8)
 
     def _one(self, value: Array) -> Array:
-        check_bytes("Posterize", value)
+        images.check_bytes("Posterize", value)
         # 0xFF00 shifted leaves the highest bits of a byte.
         return value & np.uint8(0xFF00 >> self.bits & 0xFF)
 
@@ -281,19 +272,19 @@ class Solarize(Elementwise):
             raise in_words(SporaxValueError, "Solarize", "threshold must be in order of (min, max).", self.threshold)
 
     def _one(self, value: Array) -> Array:
-        check_inverted("Solarize", value)
+        images.check_inverted("Solarize", value)
         return np.where((value >= self._low) & (value <= self._high), _inverted(value), value)
 
 
-class Equalize(ByPillow, OneToOne):
+class Equalize(images.ByPillow, OneToOne):
     """Bytes spread so that each channel's histogram becomes flat."""
 
     def _one(self, value: Array) -> Array:
-        check_bytes("Equalize", value)
+        images.check_bytes("Equalize", value)
         # Pillow's own rounding differs in the last bit from OpenCV's.
         if self.by_pillow:
             equalize = importlib.import_module("PIL.ImageOps").equalize
-            return np.array(equalize(pillow("Equalize").fromarray(value)))
+            return np.array(equalize(images.pillow("Equalize").fromarray(value)))
         channels = value[..., None] if value.ndim == 2 else value
         planes = [_equalized(channels[..., c]) for c in range(channels.shape[-1])]
         return np.stack(planes, -1).reshape(value.shape)
@@ -332,7 +323,7 @@ class AdjustGamma(Elementwise):
         return np.asarray(self.gain * value**self.gamma)
 
 
-class AutoContrast(ByPillow, OneToOne):
+class AutoContrast(images.ByPillow, OneToOne):
     """Each channel's values spread over the whole range of bytes."""
 
     cutoff: float = argument(
@@ -349,10 +340,10 @@ class AutoContrast(ByPillow, OneToOne):
         self._ignore = [check.integer("AutoContrast", "item", value, 0, 255, ranged="ignore") for value in values]
 
     def _one(self, value: Array) -> Array:
-        check_bytes("AutoContrast", value)
+        images.check_bytes("AutoContrast", value)
         if self.by_pillow:
             spread = importlib.import_module("PIL.ImageOps").autocontrast
-            return np.array(spread(pillow("AutoContrast").fromarray(value), self.cutoff, self._ignore or None))
+            return np.array(spread(images.pillow("AutoContrast").fromarray(value), self.cutoff, self._ignore or None))
         channels = value[..., None] if value.ndim == 2 else value
         planes = [self._table(channels[..., c])[channels[..., c]] for c in range(channels.shape[-1])]
         return np.stack(planes, -1).reshape(value.shape)
@@ -378,21 +369,21 @@ def _without_first(counts: Array, number: int) -> Array:
     return counts - np.clip(number - below, 0, counts)
 
 
-class RandomInvert(Sometimes):
+class RandomInvert(images.Sometimes):
     """`Invert` with probability `prob`."""
 
     _transform = Invert()
     prob: float = argument(check.probability, default=0.5)
 
 
-class RandomEqualize(Sometimes):
+class RandomEqualize(images.Sometimes):
     """`Equalize` with probability `prob`."""
 
     _transform = Equalize()
     prob: float = argument(check.probability, default=0.5)
 
 
-class RandomAutoContrast(Sometimes):
+class RandomAutoContrast(images.Sometimes):
     """`AutoContrast` with probability `prob`; the other arguments are its."""
 
     cutoff: float = argument(None, default=0.0)
@@ -456,13 +447,13 @@ class RandomSolarize(RandomTransform):
         return Solarize(choice)._one(value)
 
 
-class RandomColor(ByPillow, RandomTransform):
+class RandomColor(images.ByPillow, RandomTransform):
     """Between the gray version of an image and the image, or beyond."""
 
     takes = 1
 
     degrees: Sequence[float] = argument(
-        check_degrees, "(smallest, largest) factor >= 0: 0 gives gray, 1 the image.", default=(0.1, 1.9)
+        images.check_degrees, "(smallest, largest) factor >= 0: 0 gives gray, 1 the image.", default=(0.1, 1.9)
     )
 
     def _draw(self, value: Array, rng: Draws) -> float:
@@ -471,7 +462,7 @@ class RandomColor(ByPillow, RandomTransform):
     def _apply(self, value: Array, choice: float) -> Array:
         if self.by_pillow:
             return enhanced(value, choice, "Color")
-        check_rgb("RandomColor", value)
+        images.check_rgb("RandomColor", value)
         return saturation(value, choice)
 
 
@@ -488,5 +479,5 @@ class RandomLighting(RandomTransform):
         return np.asarray(self._EIGENVECTORS @ (self._EIGENVALUES * rng.generator.normal(0.0, self.alpha, 3)))
 
     def _apply(self, value: Array, choice: Array) -> Array:
-        check_rgb("RandomLighting", value)
+        images.check_rgb("RandomLighting", value)
         return np.clip(value + choice, 0, 255).astype(value.dtype)

@@ -17,18 +17,8 @@ from sporax.mindspore.dataset._checks import refuse
 from sporax.mindspore.dataset._operations import OneToOne, Operation, RandomTransform, Transform, Values, as_operation
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.vision import _geometry as geometry
+from sporax.mindspore.dataset.vision import _geometry as geometry, _images as images
 from sporax.mindspore.dataset.vision._files import decode
-from sporax.mindspore.dataset.vision._images import (
-    BORDER,
-    check_fill,
-    check_image,
-    check_pixels,
-    check_size,
-    height_axis,
-    sides,
-    window,
-)
 from sporax.mindspore.dataset.vision.enums import Border, Inter
 
 
@@ -43,20 +33,20 @@ class FiveCrop(Transform):
 
     only_pillow = True
 
-    size: Any = argument(check_size, "(height, width) of the parts, or one int for squares.")
+    size: Any = argument(images.check_size, "(height, width) of the parts, or one int for squares.")
 
     def on_row(self, values: Values, rng: Draws) -> Values:
         return self._parts(self.only(values))
 
     def _parts(self, value: Array) -> Values:
-        check_pixels(self.name, value)
-        (tall, wide), (height, width) = self.size, sides(value)
+        images.check_pixels(self.name, value)
+        (tall, wide), (height, width) = self.size, images.sides(value)
         if tall > height or wide > width:
             raise self.fault(f"a part must not be larger than the image {height} x {width}, but it is {tall} x {wide}.")
         corners = [(0, 0), (0, width - wide), (height - tall, 0), (height - tall, width - wide)]
         # The middle is rounded as in MindSpore, half a pixel to the even side.
         corners.append((round((height - tall) / 2), round((width - wide) / 2)))
-        return tuple(np.ascontiguousarray(window(value, *corner, tall, wide)) for corner in corners)
+        return tuple(np.ascontiguousarray(images.window(value, *corner, tall, wide)) for corner in corners)
 
 
 class TenCrop(FiveCrop):
@@ -65,9 +55,9 @@ class TenCrop(FiveCrop):
     use_vertical_flip: bool = argument(check.boolean, "flip up and down instead of left and right.", default=False)
 
     def _parts(self, value: Array) -> Values:
-        check_pixels(self.name, value)
+        images.check_pixels(self.name, value)
         # A bool adds one to the axis: the width follows the height.
-        flipped = np.flip(value, height_axis(value) + (not self.use_vertical_flip))
+        flipped = np.flip(value, images.height_axis(value) + (not self.use_vertical_flip))
         return super()._parts(value) + super()._parts(flipped)
 
 
@@ -82,18 +72,18 @@ class ResizedCrop(OneToOne):
     left: int = argument(check.integer, "left edge of the part.", low=0)
     height: int = argument(check.integer, "height of the part.", low=1)
     width: int = argument(check.integer, "width of the part.", low=1)
-    size: Any = argument(check_size, "(height, width) of the result, or one int for a square.")
+    size: Any = argument(images.check_size, "(height, width) of the result, or one int for a square.")
     interpolation: Inter = argument(of(Inter), "see `Resize`.", default=Inter.BILINEAR)
 
     def _one(self, value: Array) -> Array:
-        check_pixels("ResizedCrop", value)
+        images.check_pixels("ResizedCrop", value)
         top, left, tall, wide = self.top, self.left, self.height, self.width
-        height, width = sides(value)
+        height, width = images.sides(value)
         if top + tall > height or left + wide > width:
             raise self.fault(
                 f"the part must lie within the image {height} x {width}, but it ends at {top + tall} x {left + wide}."
             )
-        part = window(value, top, left, tall, wide)
+        part = images.window(value, top, left, tall, wide)
         return geometry.resize(part, self.size, self.interpolation)
 
 
@@ -142,12 +132,12 @@ class PadToSize(OneToOne):
         "pixels above and to the left of the image: one int or two; None puts it in the middle.",
         default=None, counts=(0, 2), least=0, words="The offset must be empty or a sequence of length 2.",
     )  # fmt: skip
-    fill_value: Any = argument(check_fill, BORDER, default=0)
+    fill_value: Any = argument(images.check_fill, images.BORDER, default=0)
     padding_mode: Border = argument(of(Border), "a Border.", default=Border.CONSTANT)
 
     def _one(self, value: Array) -> Array:
-        check_pixels("PadToSize", value)
-        height, width = sides(value)
+        images.check_pixels("PadToSize", value)
+        height, width = images.sides(value)
         down, across = self.size[0] - height, self.size[1] - width
         top, left = (down // 2, across // 2) if not self.offset else self.offset
         if min(down, across) < 0:
@@ -171,7 +161,7 @@ def _columns(where: str, values: Values) -> tuple[Array, Array]:
     """
     For(where).refuse_state(len(values) != 2, "two columns, image and boxes, are needed", len(values))
     image, boxes = values
-    check_image(where, image, (3,))
+    images.check_image(where, image, (3,))
     # MindSpore's boxes are float32 and may carry more columns behind the four.
     if boxes.ndim != 2 or boxes.dtype != np.float32:
         raise SporaxRuntimeError(f"For '{where}', boxes must be (n, 4 or more) float32: {boxes.shape} {boxes.dtype}.")
@@ -179,7 +169,7 @@ def _columns(where: str, values: Values) -> tuple[Array, Array]:
     if boxes.shape[1] < 4:
         fault = f"bounding boxes should be have at least 4 features, but got: {boxes.shape[1]}"
     else:
-        height, width = sides(image)
+        height, width = images.sides(image)
         x, y, wide, tall = boxes[:, :4].T
         # A box that only touches the edge is valid.
         beyond, negative = (x + wide > width) | (y + tall > height), (boxes[:, :4] < 0).any(1)
@@ -261,7 +251,7 @@ class ResizeWithBBox(Transform):
     def on_row(self, values: Values, rng: Draws) -> Values:
         image, boxes = _columns(self.name, values)
         result = self._resize._one(image)
-        return result, _scaled(boxes, sides(image), sides(result))
+        return result, _scaled(boxes, images.sides(image), images.sides(result))
 
 
 class _WithBBox(RandomTransform):
@@ -287,7 +277,7 @@ class RandomResizeWithBBox(_WithBBox, geometry.RandomResize):
     """`RandomResize`, whose argument this is."""
 
     def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:
-        return _scaled(boxes, sides(image), sides(result))
+        return _scaled(boxes, images.sides(image), images.sides(result))
 
 
 class RandomCropWithBBox(_WithBBox, geometry.RandomCrop):
@@ -296,9 +286,9 @@ class RandomCropWithBBox(_WithBBox, geometry.RandomCrop):
     def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:
         top, left, *_ = choice
         # Boxes count from the image, the part from the image with its border.
-        border_left, border_top = self.border(*sides(image))
+        border_left, border_top = self.border(*images.sides(image))
         boxes[:, :2] += np.array([border_left, border_top], np.float32)
-        return _cropped(boxes, top, left, *sides(result))
+        return _cropped(boxes, top, left, *images.sides(result))
 
 
 class RandomResizedCropWithBBox(_WithBBox, geometry.RandomResizedCrop):
@@ -306,7 +296,7 @@ class RandomResizedCropWithBBox(_WithBBox, geometry.RandomResizedCrop):
 
     def _boxes(self, boxes: Array, image: Array, result: Array, choice: Any) -> Array:
         # In two steps, as the image: the part, then its size.
-        return _scaled(_cropped(boxes, *choice), choice[2:], sides(result))
+        return _scaled(_cropped(boxes, *choice), choice[2:], images.sides(result))
 
 
 class BoundingBoxAugment(Transform):
@@ -333,9 +323,11 @@ class BoundingBoxAugment(Transform):
                 continue
             # Pixels: fractions are truncated.
             x, y, wide, tall = (int(number) for number in box[:4])
-            part = window(result, y, x, tall, wide)
+            part = images.window(result, y, x, tall, wide)
             # A copy, since the transform may keep its argument.
             (changed,) = self.operations[0].on_row((part.copy(),), rng.inner(0, self.operations[0].takes))
             # `part` is a view into the result.
-            part[...] = changed if sides(changed) == (tall, wide) else geometry.Resize((tall, wide))._one(changed)
+            part[...] = (
+                changed if images.sides(changed) == (tall, wide) else geometry.Resize((tall, wide))._one(changed)
+            )
         return result, boxes

@@ -21,21 +21,7 @@ from sporax.mindspore.dataset._checks import refuse
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
-from sporax.mindspore.dataset.vision._images import (
-    BORDER,
-    SQUARE,
-    ByPillow,
-    check_fill,
-    check_padding,
-    check_pixels,
-    check_shares,
-    check_size,
-    height_axis,
-    pillow,
-    rounded,
-    sides,
-    window,
-)
+from sporax.mindspore.dataset.vision import _images
 from sporax.mindspore.dataset.vision.enums import Border, Inter
 
 Padding = tuple[int, int, int, int]
@@ -49,7 +35,7 @@ def padded(value: Array, padding: Padding, fill: tuple[int, ...], mode: Border) 
         return value
     around = [(0, 0)] * value.ndim
     # Batches and stacks keep their leading dimensions.
-    axis = height_axis(value)
+    axis = _images.height_axis(value)
     around[axis], around[axis + 1] = (top, bottom), (left, right)
     if mode is not Border.CONSTANT:
         return np.pad(value, around, mode=cast(Any, mode.value))
@@ -57,7 +43,7 @@ def padded(value: Array, padding: Padding, fill: tuple[int, ...], mode: Border) 
     # Colored borders: first one value, then the three where the border is.
     if len(fill) == 3 and value.ndim > 2 and value.shape[-1] == 3:
         # True inside, so that the mask covers any leading dimensions.
-        inside = np.pad(np.ones(sides(value), bool), [(top, bottom), (left, right)])
+        inside = np.pad(np.ones(_images.sides(value), bool), [(top, bottom), (left, right)])
         result[..., ~inside, :] = np.array(fill, value.dtype)
     return result
 
@@ -74,7 +60,7 @@ def _check_growth(where: str, what: str, pixels: Sequence[int], most: Sequence[i
 
 def _most_border(value: Array) -> tuple[int, int]:
     """Less than three times the image."""
-    height, width = sides(value)
+    height, width = _images.sides(value)
     return 3 * height - 1, 3 * width - 1
 
 
@@ -82,17 +68,17 @@ class HorizontalFlip(OneToOne):
     """Left becomes right."""
 
     def _one(self, value: Array) -> Array:
-        check_pixels("HorizontalFlip", value)
+        _images.check_pixels("HorizontalFlip", value)
         # Contiguous: later copies of views with negative strides are slow.
-        return np.ascontiguousarray(np.flip(value, height_axis(value) + 1))
+        return np.ascontiguousarray(np.flip(value, _images.height_axis(value) + 1))
 
 
 class VerticalFlip(OneToOne):
     """Top becomes bottom."""
 
     def _one(self, value: Array) -> Array:
-        check_pixels("VerticalFlip", value)
-        return np.ascontiguousarray(np.flip(value, height_axis(value)))
+        _images.check_pixels("VerticalFlip", value)
+        return np.ascontiguousarray(np.flip(value, _images.height_axis(value)))
 
 
 class _RandomFlip(RandomTransform):
@@ -110,15 +96,15 @@ class _RandomFlip(RandomTransform):
         return rng.coin(self.prob)
 
     def _apply(self, value: Array, choice: bool) -> Array:
-        check_pixels(self.name, value)
+        _images.check_pixels(self.name, value)
         return self._flip._one(value) if choice else value
 
     def _apply_many(self, values: Array, choices: list[bool]) -> Array | None:
         # All of a block have one shape, so one check does.
-        check_pixels(self.name, values[0])
+        _images.check_pixels(self.name, values[0])
         chosen = np.array(choices, bool)
         result = values.copy()
-        result[chosen] = np.flip(values[chosen], height_axis(values[0]) + self._axis)
+        result[chosen] = np.flip(values[chosen], _images.height_axis(values[0]) + self._axis)
         return result
 
 
@@ -148,51 +134,51 @@ class Crop(OneToOne):
     """
 
     coordinates: tuple[int, int] = argument(_corner, "(top, left) of the part.")
-    size: Any = argument(check_size, SQUARE)
+    size: Any = argument(_images.check_size, _images.SQUARE)
 
     def _one(self, value: Array) -> Array:
-        check_pixels("Crop", value)
-        (height, width), (top, left) = sides(value), self.coordinates
+        _images.check_pixels("Crop", value)
+        (height, width), (top, left) = _images.sides(value), self.coordinates
         if top + self.size[0] > height or left + self.size[1] > width:
             raise self.fault(
                 f"the part must lie within the image {height} x {width}, but it ends at {top + self.size[0]} x "
                 f"{left + self.size[1]}."
             )
-        return np.ascontiguousarray(window(value, top, left, *self.size))
+        return np.ascontiguousarray(_images.window(value, top, left, *self.size))
 
 
-class CenterCrop(ByPillow, OneToOne):
+class CenterCrop(_images.ByPillow, OneToOne):
     """The middle of an image, with a black border where the image is smaller."""
 
-    size: Any = argument(check_size, SQUARE)
+    size: Any = argument(_images.check_size, _images.SQUARE)
 
     def _one(self, value: Array) -> Array:
-        check_pixels("CenterCrop", value)
-        missing = [max(want - have, 0) for want, have in zip(self.size, sides(value), strict=True)]
+        _images.check_pixels("CenterCrop", value)
+        missing = [max(want - have, 0) for want, have in zip(self.size, _images.sides(value), strict=True)]
         fault = "Padding size cannot be more than 3 times of the original image size"
         _check_growth("CenterCrop", fault, missing, _most_border(value))
         # The odd pixel goes to the upper left, as in MindSpore; with Pillow half a pixel is rounded to an even number.
         top, left = (round(side / 2) if self.by_pillow else (side + 1) // 2 for side in missing)
         enlarged = padded(value, (left, top, missing[1] - left, missing[0] - top), (0,), Border.CONSTANT)
-        height, width = sides(enlarged)
+        height, width = _images.sides(enlarged)
         # Rounded down, as OpenCV's integer division does.
         start = (height - self.size[0]) // 2, (width - self.size[1]) // 2
         if self.by_pillow:  # rounded, a half to an even number
             start = round((height - self.size[0]) / 2), round((width - self.size[1]) / 2)
-        return np.ascontiguousarray(window(enlarged, *start, *self.size))
+        return np.ascontiguousarray(_images.window(enlarged, *start, *self.size))
 
 
 class Pad(OneToOne):
     """A border around an image."""
 
     padding: Any = argument(
-        check_padding, "pixels: one int, (left-and-right, top-and-bottom) or (left, top, right, bottom)."
+        _images.check_padding, "pixels: one int, (left-and-right, top-and-bottom) or (left, top, right, bottom)."
     )
-    fill_value: Any = argument(check_fill, BORDER, default=0)
+    fill_value: Any = argument(_images.check_fill, _images.BORDER, default=0)
     padding_mode: Border = argument(of(Border), "a Border.", default=Border.CONSTANT)
 
     def _one(self, value: Array) -> Array:
-        check_pixels("Pad", value)
+        _images.check_pixels("Pad", value)
         return padded(value, self.padding, self.fill_value, self.padding_mode)
 
 
@@ -203,26 +189,26 @@ class RandomCrop(RandomTransform):
         SporaxRuntimeError: (when applied) the image is smaller than the part, or columns differ in size.
     """
 
-    size: Any = argument(check_size, SQUARE)
+    size: Any = argument(_images.check_size, _images.SQUARE)
     padding: Any = argument(
-        optional(check_padding, (0, 0, 0, 0)), "border added first, see `Pad`; None for none.", default=None
+        optional(_images.check_padding, (0, 0, 0, 0)), "border added first, see `Pad`; None for none.", default=None
     )
     pad_if_needed: bool = argument(check.boolean, "add as much border as the image is too small.", default=False)
-    fill_value: Any = argument(optional(check_fill, (0,)), "see `Pad`.", default=0)
+    fill_value: Any = argument(optional(_images.check_fill, (0,)), "see `Pad`.", default=0)
     padding_mode: Border = argument(optional(of(Border), Border.CONSTANT), "see `Pad`.", default=Border.CONSTANT)
 
     takes = 2
     _has_many = True
 
     def _draw(self, value: Array, rng: Draws) -> tuple[int, int, int, int]:
-        check_pixels("RandomCrop", value)
+        _images.check_pixels("RandomCrop", value)
         left, top, right, bottom = self.padding
         borders = max(top, bottom), max(left, right)
         _check_growth(
             "RandomCrop", "padding size is three times bigger than the image size", borders, _most_border(value)
         )
         # With borders, since the part may begin in them.
-        height, width = self._bordered_size(*sides(value))
+        height, width = self._bordered_size(*_images.sides(value))
         if height < self.size[0] or width < self.size[1]:
             raise self.fault(
                 f"Shape is incorrect. Crop size {self.size[0]} x {self.size[1]}: crop size is bigger than the image "
@@ -232,18 +218,18 @@ class RandomCrop(RandomTransform):
         return rng.integer(0, height - self.size[0]), left, height, width
 
     def _apply(self, value: Array, choice: tuple[int, int, int, int]) -> Array:
-        check_pixels("RandomCrop", value)
+        _images.check_pixels("RandomCrop", value)
         top, left, height, width = choice
         # Masks must have the image's size, or the same place would show something else.
-        if self._bordered_size(*sides(value)) != (height, width):
+        if self._bordered_size(*_images.sides(value)) != (height, width):
             raise self.fault(
-                f"all columns must be of one size, but got {(height, width)} and {self._bordered_size(*sides(value))}."
+                f"all columns must be of one size, but got {(height, width)} and {self._bordered_size(*_images.sides(value))}."
             )
-        return np.ascontiguousarray(window(self._with_border(value), top, left, *self.size))
+        return np.ascontiguousarray(_images.window(self._with_border(value), top, left, *self.size))
 
     def _apply_many(self, values: Array, choices: list[tuple[int, int, int, int]]) -> Array | None:
         """With a plain border, only the part is copied, not the whole image with its border."""
-        height, width = sides(values[0])
+        height, width = _images.sides(values[0])
         # Other borders depend on the image's edge, so they need the whole.
         if (
             self.padding_mode is not Border.CONSTANT
@@ -269,7 +255,7 @@ class RandomCrop(RandomTransform):
 
     def _with_border(self, value: Array) -> Array:
         bordered = padded(value, self.padding, self.fill_value, self.padding_mode)
-        height, width = self._missing(*sides(value))
+        height, width = self._missing(*_images.sides(value))
         # The same on both sides, as in MindSpore.
         return padded(bordered, (width, height, width, height), self.fill_value, self.padding_mode)
 
@@ -292,13 +278,13 @@ class RandomCrop(RandomTransform):
         return self.padding[0] + more_width, self.padding[1] + more_height
 
 
-class RandomResizedCrop(ByPillow, RandomTransform):
+class RandomResizedCrop(_images.ByPillow, RandomTransform):
     """A part of random size, shape and place, resized; several columns are cropped at the same place."""
 
     # Of the first part that is drawn; nearly always it fits.
     takes = 4
 
-    size: Any = argument(check_size, "(height, width) of the result, or one int for a square.")
+    size: Any = argument(_images.check_size, "(height, width) of the result, or one int for a square.")
     # None means the default, as in MindSpore.
     scale: tuple[float, float] | None = argument(
         None, "smallest and largest share of the image's area.", default=(0.08, 1.0)
@@ -314,13 +300,13 @@ class RandomResizedCrop(ByPillow, RandomTransform):
     def _prepare(self) -> None:
         scale = (0.08, 1.0) if self.scale is None else self.scale
         ratio = (3.0 / 4.0, 4.0 / 3.0) if self.ratio is None else self.ratio
-        self._scale, self._ratio = check_shares(self.name, scale, ratio, erases=False)
+        self._scale, self._ratio = _images.check_shares(self.name, scale, ratio, erases=False)
         self._interpolation = Inter.BILINEAR if self.interpolation is None else self.interpolation
         self._max_attempts = 10 if self.max_attempts is None else self.max_attempts
 
     def _draw(self, value: Array, rng: Draws) -> tuple[int, int, int, int]:
-        check_pixels(self.name, value)
-        height, width = sides(value)
+        _images.check_pixels(self.name, value)
+        height, width = _images.sides(value)
         for _ in range(self._max_attempts):
             area = height * width * rng.single(*self._scale)
             # Uniform in the logarithm, so that 3:4 and 4:3 are equally likely.
@@ -338,7 +324,7 @@ class RandomResizedCrop(ByPillow, RandomTransform):
         return (height - part_height + 1) // 2, (width - part_width + 1) // 2, part_height, part_width
 
     def _apply(self, value: Array, choice: tuple[int, int, int, int]) -> Array:
-        return resize(window(value, *choice), self.size, self._interpolation, by_pillow=self.by_pillow)
+        return resize(_images.window(value, *choice), self.size, self._interpolation, by_pillow=self.by_pillow)
 
 
 class RandomResize(RandomTransform):
@@ -369,7 +355,7 @@ _CUBIC_A = -0.75
 Taps = tuple[NDArray[np.int64], NDArray[np.float32]]
 
 
-class Resize(ByPillow, OneToOne):
+class Resize(_images.ByPillow, OneToOne):
     """Resize an image (H, W) or (…, H, W, C); uint8, float32 and float64 keep their dtype.
 
     Raises:
@@ -387,13 +373,13 @@ class Resize(ByPillow, OneToOne):
     def _prepare(self) -> None:
         refuse(self.interpolation is None, SporaxKeyError, "Resize", "Interpolation should not be None")
         self._keep_aspect = isinstance(self.size, int)
-        self.size = check_size("Resize", "size", self.size, resizes=True)
+        self.size = _images.check_size("Resize", "size", self.size, resizes=True)
         check.instance("Resize", "interpolation", self.interpolation, Inter)
         self.only_pillow = self.interpolation is Inter.ANTIALIAS
 
     def _one(self, value: Array) -> Array:
-        check_pixels("Resize", value)
-        return resize(value, self._target(*sides(value)), self.interpolation, by_pillow=self.by_pillow)
+        _images.check_pixels("Resize", value)
+        return resize(value, self._target(*_images.sides(value)), self.interpolation, by_pillow=self.by_pillow)
 
     def _many(self, values: Array) -> Array | None:
         return None if values.ndim < 4 or self.by_pillow else self._one(values)
@@ -423,14 +409,14 @@ def resize(value: Array, size: tuple[int, int], interpolation: Inter, *, by_pill
         # OpenCV calculates bools in bytes and 16 bits in float32.
         inner = resize(value.astype(np.uint8 if value.dtype == bool else np.float32), size, interpolation)
         # Means of four are rounded half up.
-        means = interpolation in (Inter.AREA, Inter.LINEAR) and sides(value) == (2 * size[0], 2 * size[1])
-        return rounded(np.floor(inner + 0.5) if means else inner, value.dtype)
+        means = interpolation in (Inter.AREA, Inter.LINEAR) and _images.sides(value) == (2 * size[0], 2 * size[1])
+        return _images.rounded(np.floor(inner + 0.5) if means else inner, value.dtype)
     if value.dtype not in (np.uint8, np.float32, np.float64):
         raise For("Resize").state_error("an image must be bool, uint8, int16, uint16, float32 or float64", value.dtype)
     fault = f"the resizing width or height is too big, it's up to {_MOST_TIMES} times the original image"
-    _check_growth("Resize", fault, size, [_MOST_TIMES * side for side in sides(value)])
+    _check_growth("Resize", fault, size, [_MOST_TIMES * side for side in _images.sides(value)])
     # OpenCV copies without resampling as well.
-    if sides(value) == size:
+    if _images.sides(value) == size:
         return value.copy()
     image = value[..., None] if value.ndim == 2 else value
     shape = (*value.shape[:-2], *size) if value.ndim == 2 else (*value.shape[:-3], *size, value.shape[-1])
@@ -446,7 +432,7 @@ def _resized_by_pillow(value: Array, size: tuple[int, int], interpolation: Inter
         raise SporaxRuntimeError(f"For 'Resize', {fault} of bytes, but got: {value.shape} {value.dtype}.")
     # Pillow takes (width, height); its numbers of kinds are those of `Inter`.
     kind = Inter.CUBIC if interpolation is Inter.PILCUBIC else interpolation
-    return np.array(pillow("Resize").fromarray(value).resize((size[1], size[0]), int(kind)))
+    return np.array(_images.pillow("Resize").fromarray(value).resize((size[1], size[0]), int(kind)))
 
 
 def _resampled(image: Array, size: tuple[int, int], interpolation: Inter) -> Array:

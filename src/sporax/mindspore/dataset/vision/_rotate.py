@@ -20,17 +20,8 @@ from sporax.mindspore.dataset._checks import FLOAT32_MAX, INT32_MAX, in_words, r
 from sporax.mindspore.dataset._operations import OneToOne, RandomTransform, Transform
 from sporax.mindspore.dataset._random import Draws
 from sporax.mindspore.dataset._rows import Array
+from sporax.mindspore.dataset.vision import _images as images
 from sporax.mindspore.dataset.vision._geometry import cubic_weights
-from sporax.mindspore.dataset.vision._images import (
-    OUTSIDE,
-    ByPillow,
-    check_bytes,
-    check_fill,
-    check_image,
-    check_turn,
-    pillow,
-    sides,
-)
 from sporax.mindspore.dataset.vision.enums import Inter
 
 Matrix = NDArray[np.float64]
@@ -132,8 +123,8 @@ def rotated(
     if value.ndim > 3:
         frames = [rotated(frame, degrees, interpolation, expand, center, fill) for frame in value]
         return np.stack(frames)
-    check_image("Rotate", value)
-    height, width = sides(value)
+    images.check_image("Rotate", value)
+    height, width = images.sides(value)
     # The middle of pixels, not of the image's area.
     cx, cy = ((width - 1) / 2, (height - 1) / 2) if center is None else center
     angle = np.deg2rad(degrees)
@@ -178,7 +169,7 @@ class _Turn(Transform):
     resample: Inter = argument(check_warp, _KINDS, default=Inter.NEAREST)
     expand: bool = argument(check.boolean, "make the result large enough to hold the whole image.", default=False)
     center: Any = argument(optional(_check_center), "(x, y) of the turn; the middle by default.", default=None)
-    fill_value: Any = argument(check_fill, OUTSIDE, default=0)
+    fill_value: Any = argument(images.check_fill, images.OUTSIDE, default=0)
 
     def _turned(self, value: Array, degrees: float) -> Array:
         return rotated(value, degrees, self.resample, self.expand, self.center, self.fill_value)
@@ -194,7 +185,7 @@ class Rotate(_Turn, OneToOne):
 class RandomRotation(_Turn, RandomTransform):
     """An image turned by a random angle; several columns are turned by the same angle."""
 
-    degrees: Any = argument(check_turn, "(smallest, largest) angle, or one number d for [-d, d].")
+    degrees: Any = argument(images.check_turn, "(smallest, largest) angle, or one number d for [-d, d].")
 
     takes = 1
 
@@ -224,8 +215,8 @@ def moved(
         fill: what is outside the image.
         center: (x, y) that stays; the middle by default.
     """
-    check_image("Affine", value)
-    height, width = sides(value)
+    images.check_image("Affine", value)
+    height, width = images.sides(value)
     middle = np.array(((width - 1) / 2, (height - 1) / 2) if center is None else center)
     turn, along, down = np.deg2rad(degrees), *np.deg2rad(shear)
     shape = np.array(
@@ -250,7 +241,7 @@ class Affine(OneToOne):
     scale: float = argument(None, "factor of the size, > 0.")
     shear: Any = argument(of(numbers.Number, tuple, list), "degrees in x, or (x, y).")
     resample: Inter = argument(check_warp, _KINDS, default=Inter.NEAREST)
-    fill_value: Any = argument(check_fill, OUTSIDE, default=0)
+    fill_value: Any = argument(images.check_fill, images.OUTSIDE, default=0)
 
     def _prepare(self) -> None:
         where, types, shear = "Affine", (int, float), self.shear
@@ -269,18 +260,18 @@ class Affine(OneToOne):
         self._shear = (along, down)
 
     def _one(self, value: Array) -> Array:
-        check_image("Affine", value)
-        height, width = sides(value)
+        images.check_image("Affine", value)
+        height, width = images.sides(value)
         shift = (self._shift[0] * width, self._shift[1] * height)
         return moved(value, self.degrees, shift, self.scale, self._shear, self.resample, self.fill_value)
 
 
-class RandomAffine(ByPillow, RandomTransform):
+class RandomAffine(images.ByPillow, RandomTransform):
     """`Affine` at random; several columns are moved in the same way."""
 
     takes = 6
 
-    degrees: Any = argument(check_turn, "(smallest, largest) turn, or one number d >= 0 for [-d, d].")
+    degrees: Any = argument(images.check_turn, "(smallest, largest) turn, or one number d >= 0 for [-d, d].")
     translate: Sequence[float] | None = argument(
         None,
         "(smallest, largest) shift in x as shares in [-1, 1], and the same two for y; None for none.",
@@ -312,7 +303,7 @@ class RandomAffine(ByPillow, RandomTransform):
             shears = (-check.positive(where, "shear", shears), shears)
         self._shear = _ranges("shear", shears, (2, 4), "shear must be of length 2 or 4.")
         fill = 0 if self.fill_value is None else self.fill_value
-        self._how = check_warp(where, "resample", self.resample), check_fill(where, "fill_value", fill)
+        self._how = check_warp(where, "resample", self.resample), images.check_fill(where, "fill_value", fill)
 
     def _draw(self, value: Array, rng: Draws) -> tuple[float, list[float], float, list[float]]:
         # In MindSpore's order.
@@ -321,8 +312,8 @@ class RandomAffine(ByPillow, RandomTransform):
 
     def _apply(self, value: Array, choice: tuple[float, list[float], float, list[float]]) -> Array:
         degrees, (along, down), scale, (shear_x, shear_y) = choice
-        check_image("RandomAffine", value)
-        height, width = sides(value)
+        images.check_image("RandomAffine", value)
+        height, width = images.sides(value)
         shift = along * width, down * height
         if not self.by_pillow:
             return moved(value, degrees, shift, scale, (shear_x, shear_y), *self._how)
@@ -344,7 +335,7 @@ def _moved_by_pillow(
     first, second = (math.radians(degrees + angle) for angle in shear)
     size = scale * math.cos(first - second)
     rows = ((math.cos(first) / size, math.sin(first) / size), (-math.sin(second) / size, math.cos(second) / size))
-    centre = [side * 0.5 + 0.5 for side in reversed(sides(value))]
+    centre = [side * 0.5 + 0.5 for side in reversed(images.sides(value))]
     away = [-middle - move for middle, move in zip(centre, shift, strict=True)]
     # Each row maps to where pixels come from, with its constant last.
     matrix = [n for (a, b), c in zip(rows, centre, strict=True) for n in (a, b, a * away[0] + b * away[1] + c)]
@@ -355,7 +346,7 @@ def _mapped_by_pillow(
     value: Array, method: str, numbers: list[float], interpolation: Inter, fill: tuple[int, ...] = (0,)
 ) -> Array:
     """The image whose pixels come from where `method` of `PIL.Image.Transform` says with its `numbers`."""
-    image = pillow(method.title())
+    image = images.pillow(method.title())
     # Pillow wants (H, W) for gray.
     source = image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value)
     kind = image.Resampling[{Inter.NEAREST: "NEAREST", Inter.LINEAR: "BILINEAR"}.get(interpolation, "BICUBIC")]
@@ -414,7 +405,7 @@ def _points(where: str, name: str, points: Any) -> Array:
     return np.array(rows, np.float64)
 
 
-class Perspective(ByPillow, OneToOne):
+class Perspective(images.ByPillow, OneToOne):
     """An image seen from another angle."""
 
     start_points: Any = argument(_points, "four corners (x, y) in the image.")
@@ -426,11 +417,11 @@ class Perspective(ByPillow, OneToOne):
         self._back = np.linalg.inv(_projection(self.start_points, self.end_points))
 
     def _one(self, value: Array) -> Array:
-        check_image("Perspective", value)
+        images.check_image("Perspective", value)
         if self.by_pillow:
             back = np.linalg.lstsq(*_equations(self.end_points, self.start_points), rcond=None)[0]
             return _mapped_by_pillow(value, "PERSPECTIVE", back.ravel()[:8].tolist(), self.interpolation)
-        height, width = sides(value)
+        height, width = images.sides(value)
         # Homogeneous coordinates of all pixels.
         grid = np.stack(np.broadcast_arrays(np.arange(width), np.arange(height)[:, None], 1.0), -1)
         x, y, depth = np.moveaxis(grid @ self._back.T, -1, 0)
@@ -461,11 +452,11 @@ class RandomPerspective(RandomTransform):
             raise For(self.name).error("'interpolation' must be NEAREST, LINEAR or CUBIC", self.interpolation.name)
 
     def _draw(self, value: Array, rng: Draws) -> Array | None:
-        check_image("RandomPerspective", value)
-        check_bytes("RandomPerspective", value)
+        images.check_image("RandomPerspective", value)
+        images.check_bytes("RandomPerspective", value)
         if rng.generator.random() >= self.prob:
             return None
-        height, width = sides(value)
+        height, width = images.sides(value)
         corners = np.array([[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]], np.float64)
         # Each corner moves towards the inside.
         inwards = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]])

@@ -20,15 +20,7 @@ from sporax.mindspore import ops
 from sporax.mindspore.common import DType, Tensor, dtypes
 from sporax.mindspore.nn.basic import Dropout
 from sporax.mindspore.nn.cell import Cell
-from sporax.mindspore.parallel._transformer._configs import (
-    MoEConfig,
-    MoEParallelConfig,
-    OpParallelConfig,
-    check_division,
-    default_dpmp_config,
-    default_moe_config,
-    default_moeparallel_config,
-)
+from sporax.mindspore.parallel._transformer import _configs as configs
 from sporax.mindspore.parallel._transformer._layers import _Linear
 
 
@@ -54,13 +46,13 @@ class FeedForward(Cell):
     def __init__(
         self, hidden_size: int, ffn_hidden_size: int, dropout_rate: float, hidden_act: Any = "gelu",
         expert_num: int = 1, expert_group_size: int | None = None, param_init_type: DType = dtypes.float32,
-        parallel_config: OpParallelConfig = default_dpmp_config, *, outer_batch: int = 1,
+        parallel_config: configs.OpParallelConfig = configs.default_dpmp_config, *, outer_batch: int = 1,
         compute_dtype: DType = dtypes.float16,
     ) -> None:  # fmt: skip
         super().__init__()
         data, model = parallel_config.data_parallel, parallel_config.model_parallel
-        check_division("FeedForward", "hidden_size", hidden_size, "model_parallel", model)
-        check_division("FeedForward", "ffn_hidden_size", ffn_hidden_size, "model_parallel", model)
+        configs.check_division("FeedForward", "hidden_size", hidden_size, "model_parallel", model)
+        configs.check_division("FeedForward", "ffn_hidden_size", ffn_hidden_size, "model_parallel", model)
         common: dict[str, Any] = {
             "transpose_b": False,
             "expert_num": expert_num,
@@ -75,7 +67,7 @@ class FeedForward(Cell):
         self.projection.bias.parallel_optimizer = False
         self.dropout = Dropout(p=dropout_rate)
         if expert_num > 1:
-            experts = parallel_config.expert_parallel if isinstance(parallel_config, MoEParallelConfig) else 1
+            experts = parallel_config.expert_parallel if isinstance(parallel_config, configs.MoEParallelConfig) else 1
             # Experts use the devices of the batch, so only the rest of these divides the groups.
             rest = data // experts
             self.mapping.shard(
@@ -115,8 +107,8 @@ class Router(Cell):
     """
 
     def __init__(
-        self, d_model: int, moe_config: MoEConfig, routing_policy: None = None, training: bool = True,
-        parallel_config: MoEParallelConfig = default_moeparallel_config,
+        self, d_model: int, moe_config: configs.MoEConfig, routing_policy: None = None, training: bool = True,
+        parallel_config: configs.MoEParallelConfig = configs.default_moeparallel_config,
     ) -> None:  # fmt: skip
         super().__init__()
         For("Router").refuse(routing_policy is not None, "'routing_policy' must be None", routing_policy, show=repr)
@@ -193,13 +185,13 @@ class MoE(Cell):
 
     def __init__(
         self, hidden_size: int, dropout_rate: float, ffn_hidden_size: int, param_init_type: DType = dtypes.float32,
-        hidden_act: Any = "gelu", moe_config: MoEConfig = default_moe_config,
-        parallel_config: MoEParallelConfig = default_moeparallel_config, *, compute_dtype: DType = dtypes.float16,
+        hidden_act: Any = "gelu", moe_config: configs.MoEConfig = configs.default_moe_config,
+        parallel_config: configs.MoEParallelConfig = configs.default_moeparallel_config, *, compute_dtype: DType = dtypes.float16,
     ) -> None:  # fmt: skip
         super().__init__()
         data, experts = parallel_config.data_parallel, parallel_config.expert_parallel
-        check_division("MoE", "expert_num", moe_config.expert_num, "expert_parallel", experts)
-        check_division("MoE", "data_parallel", data, "expert_parallel", experts)
+        configs.check_division("MoE", "expert_num", moe_config.expert_num, "expert_parallel", experts)
+        configs.check_division("MoE", "data_parallel", data, "expert_parallel", experts)
         For("MoE").refuse(moe_config.expert_num < 2, "'expert_num' must be at least 2", moe_config.expert_num)
         # Experts take the place of a part of the batch on the same devices.
         rest = data // experts

@@ -21,18 +21,7 @@ from sporax.base.errors import For, SporaxKeyError, SporaxValueError
 from sporax.mindspore.common import Parameter, Tensor
 from sporax.mindspore.train._stored import LAYOUT, open_checkpoint, open_rank_files, sibling, stored_values, text_in
 from sporax.mindspore.train.checkpoint.strategy import ParallelLayouts, SliceLayout, Strategy, layout_of
-from sporax.runtime.storage import (
-    Region,
-    SliceSource,
-    StoredSlice,
-    StoredTensor,
-    TensorFile,
-    full_region,
-    overlap,
-    region_shape,
-    volume,
-    within,
-)
+from sporax.runtime import storage
 
 _ABSENT = "the checkpoint '{path}' of rank {rank} does not exist."
 
@@ -50,9 +39,9 @@ class ShardedCheckpoint:
 
     where: str
     strategy: Strategy
-    files: Mapping[int, TensorFile]
-    slices: SliceSource | None = None
-    _blocks: dict[str, tuple[StoredTensor, list[StoredSlice]]] = field(default_factory=dict, repr=False)
+    files: Mapping[int, storage.TensorFile]
+    slices: storage.SliceSource | None = None
+    _blocks: dict[str, tuple[storage.StoredTensor, list[storage.StoredSlice]]] = field(default_factory=dict, repr=False)
 
     def names(self) -> list[str]:
         """All Parameters, in the order of the files."""
@@ -70,12 +59,12 @@ class ShardedCheckpoint:
             self.source_layout(*piece) for piece in pieces
         )
 
-    def spec(self, name: str) -> StoredTensor:
+    def spec(self, name: str) -> storage.StoredTensor:
         """Whole shape and dtype of a Parameter."""
         placed = self._placed(name)
         return self._described(name)[0] if placed is None else placed.spec(name)
 
-    def read(self, name: str, region: Region | None = None) -> np.ndarray[Any, Any] | str:
+    def read(self, name: str, region: storage.Region | None = None) -> np.ndarray[Any, Any] | str:
         """The values of one block of a Parameter; of all of it by default.
 
         Raises:
@@ -88,18 +77,20 @@ class ShardedCheckpoint:
         # Strings are stored whole by each rank.
         if spec.dtype is None:
             return text_in(self.files[blocks[0].rank], name)
-        region = full_region(spec.shape) if region is None else region
-        values = np.empty(region_shape(region), spec.dtype)
+        region = storage.full_region(spec.shape) if region is None else region
+        values = np.empty(storage.region_shape(region), spec.dtype)
         filled = 0
         for block in blocks:
-            both = overlap(block.region, region)
+            both = storage.overlap(block.region, region)
             if both is not None:
-                values[within(both, region)] = self.files[block.rank].read(block.key, within(both, block.region))
-                filled += volume(both)
+                values[storage.within(both, region)] = self.files[block.rank].read(
+                    block.key, storage.within(both, block.region)
+                )
+                filled += storage.volume(both)
         # Blocks are distinct and do not overlap, so counting elements shows whether the block is complete.
-        if filled != volume(region):
+        if filled != storage.volume(region):
             raise SporaxValueError(
-                f"For '{self.where}', parameter '{name}' is not complete: {filled} of {volume(region)} values are in the "
+                f"For '{self.where}', parameter '{name}' is not complete: {filled} of {storage.volume(region)} values are in the "
                 f"files of ranks {sorted(self.files)}; {self._missing(name, region)}"
             )
         return values
@@ -149,19 +140,19 @@ class ShardedCheckpoint:
         is_other = decided_by.shape != specs[name].shape
         return None if layout is None or is_other or layout.is_full(decided_by.shape) else layout
 
-    def _described(self, name: str) -> tuple[StoredTensor, list[StoredSlice]]:
+    def _described(self, name: str) -> tuple[storage.StoredTensor, list[storage.StoredSlice]]:
         # Described once per name: a checkpoint of many ranks is looked through for each.
         if name not in self._blocks:
             self._blocks[name] = self._describe(name)
         return self._blocks[name]
 
-    def _placed(self, name: str) -> SliceSource | None:
+    def _placed(self, name: str) -> storage.SliceSource | None:
         """The files, where they say themselves what they hold of a Parameter."""
         return self.slices if self.slices is not None and self.slices.has(name) else None
 
-    def _describe(self, name: str) -> tuple[StoredTensor, list[StoredSlice]]:
-        full: StoredTensor | None = None
-        blocks: list[StoredSlice] = []
+    def _describe(self, name: str) -> tuple[storage.StoredTensor, list[storage.StoredSlice]]:
+        full: storage.StoredTensor | None = None
+        blocks: list[storage.StoredSlice] = []
         for rank, file in sorted(self.files.items()):
             if name not in file.specs:
                 continue
@@ -175,15 +166,17 @@ class ShardedCheckpoint:
                         f"slices of shape {spec.shape} make {shape}, but the strategy has {layout.shape}"
                     )
                 device = self.strategy.place(rank)[1]
-                region = full_region(shape) if layout is None else layout.region(device, shape)
-                if region_shape(region) != spec.shape:
-                    raise SporaxValueError(f"a slice must have shape {region_shape(region)}, but has {spec.shape}")
+                region = storage.full_region(shape) if layout is None else layout.region(device, shape)
+                if storage.region_shape(region) != spec.shape:
+                    raise SporaxValueError(
+                        f"a slice must have shape {storage.region_shape(region)}, but has {spec.shape}"
+                    )
             except SporaxValueError as error:
                 raise SporaxValueError(
                     f"For '{self.where}', parameter '{name}' in the file '{file.path}' of rank {rank} does not fit the "
                     f"strategy: {error}."
                 ) from None
-            described = StoredTensor(name, shape, spec.dtype)
+            described = storage.StoredTensor(name, shape, spec.dtype)
             if full is not None and described != full:
                 raise SporaxValueError(
                     f"For '{self.where}', parameter '{name}' of rank {rank} must be {full.shape} of {full.dtype} in all, but "
@@ -192,12 +185,12 @@ class ShardedCheckpoint:
             # Ranks with equal regions hold copies, and the first of them is read.
             full = described
             if all(region != held.region for held in blocks):
-                blocks.append(StoredSlice(region, rank, name, None))
+                blocks.append(storage.StoredSlice(region, rank, name, None))
         if full is None:
             raise For(self.where).error(f"no file has parameter '{name}'")
         return full, blocks
 
-    def _missing(self, name: str, region: Region) -> str:
+    def _missing(self, name: str, region: storage.Region) -> str:
         spec, blocks = self._described(name)
         absent = []
         for rank in range(self.strategy.num_ranks):
@@ -205,7 +198,7 @@ class ShardedCheckpoint:
             # Only ranks whose files are absent can hold the rest.
             if rank not in self.files and layout is not None:
                 held = layout.region(self.strategy.place(rank)[1], spec.shape)
-                if overlap(held, region) and all(held != block.region for block in blocks):
+                if storage.overlap(held, region) and all(held != block.region for block in blocks):
                     absent.append(rank)
         return f"the rest is in those of ranks {absent}."
 
@@ -248,7 +241,9 @@ def _opened(where: str, strategy: Strategy, paths: Mapping[int, Path], verify: b
     return ShardedCheckpoint(where, strategy, files, slices)
 
 
-def target_region(strategy: Strategy, spec: StoredTensor, rank: int, weight_shape: tuple[int, ...] | None) -> Region:
+def target_region(
+    strategy: Strategy, spec: storage.StoredTensor, rank: int, weight_shape: tuple[int, ...] | None
+) -> storage.Region:
     """The block of a Parameter that a rank of another job needs.
 
     Args:
@@ -264,7 +259,7 @@ def target_region(strategy: Strategy, spec: StoredTensor, rank: int, weight_shap
     decided_by = strategy.weight_name(spec.name)
     # A state whose shape is not its weight's is whole on every rank.
     if layout is None or (decided_by != spec.name and weight_shape not in (None, spec.shape)):
-        return full_region(spec.shape)
+        return storage.full_region(spec.shape)
     return layout.region(strategy.place(rank)[1], spec.shape)
 
 
@@ -372,9 +367,9 @@ def _assembled(name: str, slices: Sequence[np.ndarray[Any, Any]], layout: SliceL
         merged = np.empty(shape, slices[0].dtype)
         for rank, values in enumerate(slices):
             region = layout.region(rank, shape)
-            if region_shape(region) != values.shape:
+            if storage.region_shape(region) != values.shape:
                 raise SporaxValueError(
-                    f"the slice of rank {rank} must be {region_shape(region)}, but is {values.shape}"
+                    f"the slice of rank {rank} must be {storage.region_shape(region)}, but is {values.shape}"
                 )
             merged[region] = values
     except SporaxValueError as error:

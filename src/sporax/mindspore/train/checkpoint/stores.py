@@ -29,15 +29,7 @@ from sporax.mindspore.train import _ranks
 from sporax.mindspore.train._apply import load_param_into_net
 from sporax.mindspore.train._entries import BackgroundWriter
 from sporax.mindspore.train._stored import StoredValues, deferred_parameter
-from sporax.runtime.storage import (
-    MARKER,
-    held_slices,
-    open_directory,
-    read_marker,
-    this_rank,
-    write_marker,
-    write_slices,
-)
+from sporax.runtime import storage
 
 LATEST, PREFIX = "latest", "step_"
 _WHERE = "ResumableCheckpoint"
@@ -56,19 +48,21 @@ def complete(folder: Path, num_ranks: int, timeout_seconds: float, keep: int = 0
         SporaxRuntimeError: a rank did not write in time; the checkpoints before are as they were.
     """
     names = [f"rank_{rank}.safetensors" for rank in range(num_ranks)]
-    write_marker(_WHERE, folder, names, timeout_seconds, {"step": step_of(folder)})
+    storage.write_marker(_WHERE, folder, names, timeout_seconds, {"step": step_of(folder)})
     # After the marker: "latest" must never name a checkpoint that is not complete.
     with atomic_write(folder.parent / LATEST) as file:
         file.write(folder.name.encode())
     if keep:
         for old in complete_checkpoints(folder.parent)[:-keep]:
-            (old / MARKER).unlink(missing_ok=True)  # first, so that half of it is never taken for all of it
+            (old / storage.MARKER).unlink(missing_ok=True)  # first, so that half of it is never taken for all of it
             shutil.rmtree(old, ignore_errors=True)
 
 
 def complete_checkpoints(directory: Path) -> list[Path]:
     """The complete checkpoints in a directory, by step."""
-    folders = [path for path in directory.glob(f"{PREFIX}*") if step_of(path) >= 0 and read_marker(path) is not None]
+    folders = [
+        path for path in directory.glob(f"{PREFIX}*") if step_of(path) >= 0 and storage.read_marker(path) is not None
+    ]
     return sorted(folders, key=step_of)
 
 
@@ -89,7 +83,7 @@ def remove_incomplete(directory: Path) -> None:
     """Delete what jobs that ended while they were saving have left, so that their files never mix with new ones."""
     for path in directory.glob(f"{PREFIX}*"):
         # Folders with other names belong to the user.
-        if step_of(path) >= 0 and read_marker(path) is None:
+        if step_of(path) >= 0 and storage.read_marker(path) is None:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -166,7 +160,7 @@ class DirectoryStore:
             return None
         is_alone = jax.process_count() == 1
         # A process that is alone reads everything anyway.
-        source = open_directory("ResumableCheckpoint", folder, verify=is_alone)
+        source = storage.open_directory("ResumableCheckpoint", folder, verify=is_alone)
         # A job with more ranks than before has ranks without facts of their own; those of rank 0 serve all.
         facts = source.facts.get(_ranks.rank(), source.facts[0])
         check(facts)
@@ -183,11 +177,11 @@ class DirectoryStore:
         rank, num_ranks = _ranks.rank(), jax.process_count()
         parameters = {parameter.name: parameter for parameter in network.get_parameters()}
         # The copy to the host is made before training goes on and changes the values.
-        slices = list(held_slices(parameters, this_rank(), once=True))
+        slices = list(storage.held_slices(parameters, storage.this_rank(), once=True))
         folder = self._directory / f"{PREFIX}{step}"
 
         def write() -> None:
-            write_slices(folder / f"rank_{rank}.safetensors", slices, facts)
+            storage.write_slices(folder / f"rank_{rank}.safetensors", slices, facts)
             # The marker must come last, so the one that writes it waits for all.
             if rank == 0:
                 complete(folder, num_ranks, self._timeout, self._keep)
