@@ -132,13 +132,8 @@ def adam(
     xp: ModuleType, *arrays: ArrayT, rate: Scalar, beta1: float, beta2: float, eps: float, nesterov: bool = False
 ) -> tuple[ArrayT, ...]:
     """As `adam_of`, from the betas alone."""
-    settings: dict[str, Any] = {
-        "rest1": complement(beta1),
-        "rest2": complement(beta2),
-        "eps": eps,
-        "nesterov": nesterov,
-    }
-    return adam_of(xp, *arrays, rate=rate, beta1=beta1, beta2=beta2, **settings)
+    rests: dict[str, Any] = {"rest1": complement(beta1), "rest2": complement(beta2)}
+    return adam_of(xp, *arrays, rate=rate, beta1=beta1, beta2=beta2, eps=eps, nesterov=nesterov, **rests)
 
 
 def ftrl(

@@ -46,10 +46,8 @@ def known_inputs(graph: OperatorGraph, mesh: DeviceMatrix, links: LinkCosts) -> 
         return {tensor: _sharded(shapes[tensor], 0, axes, mesh) for tensor in data}
 
     every = tuple(itertools.chain(*natural_units(mesh, links)))
-    yield (
-        "data parallelism",
-        by_batch(every) | {tensor: Placement.replicated(len(shapes[tensor])) for tensor in weights},
-    )
+    replicated = {tensor: Placement.replicated(len(shapes[tensor])) for tensor in weights}
+    yield "data parallelism", by_batch(every) | replicated
     yield "FSDP", by_batch(every) | {tensor: _by_largest(shapes[tensor], every, mesh) for tensor in weights}
     for axes in dict.fromkeys((*natural_units(mesh, links)[-1:], every)):
         outer = tuple(axis for axis in every if axis not in axes)

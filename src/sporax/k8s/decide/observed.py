@@ -193,16 +193,12 @@ def why_not_ready(pod: Body) -> str:
 
 def _container_words(container: Body) -> list[str]:
     """Why a container waits, or how it has failed."""
-    state = container.get("state") or {}
+    name, state = container["name"], container.get("state") or {}
     waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
     if waiting.get("reason"):
-        return [f"{container['name']}: {waiting['reason']}", waiting.get("message", "")]
+        return [f"{name}: {waiting['reason']}", waiting.get("message", "")]
     if ended.get("exitCode"):
-        return [
-            f"{container['name']}: exit code {ended['exitCode']}",
-            ended.get("reason", ""),
-            ended.get("message", ""),
-        ]
+        return [f"{name}: exit code {ended['exitCode']}", ended.get("reason", ""), ended.get("message", "")]
     return []
 
 

@@ -387,13 +387,8 @@ class Parameter(Tensor):
         return self.clone()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parameter, (
-            self.asnumpy(),
-            self.name,
-            self.requires_grad,
-            self.layerwise_parallel,
-            self.parallel_optimizer,
-        )
+        settings = self.requires_grad, self.layerwise_parallel, self.parallel_optimizer
+        return Parameter, (self.asnumpy(), self.name, *settings)
 
 
 def _stays_lazy(values: Any) -> bool:

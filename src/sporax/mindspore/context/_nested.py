@@ -122,11 +122,7 @@ def _all_or_a_number(function: str, key: str, value: Any) -> Any:
     return value if value == -1 else number(1)(function, key, value)
 
 
-_STRATEGY_FILES: dict[str, Check] = {
-    "load_file": kind(str),
-    "save_file": kind(str),
-    "only_trainable_params": kind(bool),
-}
+_STRATEGY_FILES = {"load_file": kind(str), "save_file": kind(str), "only_trainable_params": kind(bool)}
 _PIPELINE: dict[str, Check] = {
     "pipeline_interleave": kind(bool),
     "pipeline_scheduler": one_of(*PIPELINE_SCHEDULERS, type_error=False),

@@ -94,12 +94,8 @@ def _older_interpolate(args: tuple[Tensor, ...], settings: Settings) -> Settings
     how, scales = settings.pop("coordinate_transformation_mode", "align_corners"), settings.pop("scales", None)
     check.one_of("interpolate", how, ("align_corners", "half_pixel"), "coordinate_transformation_mode")
     # Scales are of all dims.
-    new = {
-        "size": settings.pop("sizes", None),
-        "scale_factor": scales and tuple(map(float, scales[2:])),
-        "mode": "linear",
-    }
-    return {**new, **settings, "align_corners": how == "align_corners"}
+    new = {"size": settings.pop("sizes", None), "scale_factor": scales and tuple(map(float, scales[2:]))}
+    return {**new, "mode": "linear", **settings, "align_corners": how == "align_corners"}
 
 
 def identity(x: Any) -> Any:

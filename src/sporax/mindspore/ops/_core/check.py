@@ -244,11 +244,7 @@ def per_dim(name: str, what: str, value: Any, dims: int, least: int = 1) -> tupl
         SporaxValueError: another number of them, or one below `least`.
     """
     values = (value,) * dims if isinstance(value, int) else value
-    if (
-        isinstance(value, bool)
-        or not isinstance(values, tuple)
-        or any(not isinstance(number, int) for number in values)
-    ):
+    if isinstance(value, bool) or not isinstance(values, tuple) or not all(isinstance(size, int) for size in values):
         raise SporaxTypeError(f"For '{name}', '{what}' must be an int or a tuple of ints, but got {value!r}.")
     values = values[2:] if len(values) == dims + 2 else values * dims if len(values) == 1 else values
     if len(values) != dims or min(values) < least:

@@ -15,6 +15,7 @@ import numpy as np
 from sporax.base.errors import For, SporaxNotImplementedError, SporaxValueError, named
 from sporax.ir.operator_dims import Call, Dims, Names, Shapes
 from sporax.mindspore.common import DType, Tensor
+from sporax.mindspore.common.tensor import is_tensor
 from sporax.mindspore.ops._core import FUNCTIONS, Array, Primitive, check, operator, refusing
 from sporax.mindspore.ops._core.marking import next_operator
 
@@ -183,11 +184,7 @@ def _stacked(tensors: list[Tensor]) -> Tensor:
 
 
 def _listed(name: str, what: str, tensors: Any) -> list[Tensor]:
-    if (
-        not isinstance(tensors, tuple | list)
-        or not all(isinstance(tensor, Tensor) for tensor in tensors)
-        or not tensors
-    ):
+    if not isinstance(tensors, tuple | list) or not tensors or not all(map(is_tensor, tensors)):
         raise For(name).type_error(f"{named(what)} must be a tuple or list of Tensors", type(tensors).__name__)
     return list(tensors)
 

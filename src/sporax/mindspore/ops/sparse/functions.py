@@ -55,10 +55,7 @@ def coo_to_csr(x: COOTensor) -> CSRTensor:
     rows = x.indices.reshape(-1, 2).array[:, 0]
     order = jnp.argsort(rows, stable=True)
     indptr = kernels.coo2csr(wrap(rows[order]), x.shape[0])
-    columns, values = (
-        FUNCTIONS["gather"](x.indices[:, 1], wrap(order), 0),
-        FUNCTIONS["gather"](x.values, wrap(order), 0),
-    )
+    columns, values = (FUNCTIONS["gather"](entries, wrap(order), 0) for entries in (x.indices[:, 1], x.values))
     return CSRTensor(indptr, columns, values, x.shape)
 
 
