@@ -19,8 +19,17 @@ from jax.sharding import NamedSharding
 
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
-from sporax.lowering.ingest import constraints as limits
 from sporax.lowering.ingest.attention import with_attention
+from sporax.lowering.ingest.constraints import (
+    ANY_MESH,
+    SHARD_MAP,
+    Constraints,
+    body_of,
+    island_of,
+    placed_by,
+    value_of,
+    without_shardings,
+)
 from sporax.lowering.ingest.describe import describe, with_one_answer
 from sporax.lowering.jax_versions import scan_numbers
 from sporax.lowering.marks.host_transfer import DEVICE, runs_on_host, space_of
@@ -83,7 +92,7 @@ def ingest(
     jaxpr: ClosedJaxpr,
     inputs: Sequence[tuple[Role, str]] = (),
     aliases: Sequence[tuple[int, int]] = (),
-    constraints: limits.Constraints = limits.ANY_MESH,
+    constraints: Constraints = ANY_MESH,
 ) -> Ingested:
     """The operator graph of a traced program.
 
@@ -104,9 +113,7 @@ _Env = dict[Var, "int | Literal"]
 """What a variable of the jaxpr stands for: a tensor's number, or a literal that was handed to a call."""
 
 
-def _read(
-    jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str, constraints: limits.Constraints
-) -> Ingested:
+def _read(jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str, constraints: Constraints) -> Ingested:
     """The graph of a whole program or body; arguments are called as `inputs` say."""
     reader = _Reader(constraints)
     # Values that were closed over are inputs of the graph, too: their placements are part of the plan.
@@ -125,7 +132,7 @@ def _read(
 class _Reader:
     """Collects tensors and operators while it walks through a jaxpr and the calls in it."""
 
-    def __init__(self, constraints: limits.Constraints) -> None:
+    def __init__(self, constraints: Constraints) -> None:
         self.constraints = constraints
         self.tensors: list[TensorSpec] = []
         self.operators: list[Operator] = []
@@ -152,9 +159,7 @@ class _Reader:
         """What was read, with the results of `jaxpr`."""
         outputs = [_look_up(env, var) for var in jaxpr.outvars]
         numbers = tuple(LITERAL if isinstance(output, Literal) else output for output in outputs)
-        literals = {
-            number: limits.value_of(output) for number, output in enumerate(outputs) if isinstance(output, Literal)
-        }
+        literals = {number: value_of(output) for number, output in enumerate(outputs) if isinstance(output, Literal)}
         constants = [Input(tensor, Role.CONSTANT, f"constant {number}") for number, tensor in enumerate(self.constants)]
         graph = OperatorGraph(tuple(self.tensors), tuple(self.operators), (*constants, *arguments), numbers)
         return Ingested(with_attention(graph), tuple(self.equations), tuple(self.constants.values()), literals)
@@ -183,18 +188,18 @@ class _Reader:
 
     def _equation(self, eqn: JaxprEqn, env: _Env, where: str) -> None:
         name, body = str(eqn.primitive.name), written_out(eqn)
-        requester, shardings = limits.placed_by(eqn)
+        requester, shardings = placed_by(eqn)
         if requester:
             atoms = [_look_up(env, var) for var in eqn.invars]
             env.update(zip(eqn.outvars, self._placed(atoms, shardings, requester, where), strict=True))
-        elif name == limits.SHARD_MAP:
+        elif name == SHARD_MAP:
             self._island(eqn, env, where)
         elif body is not None:
             self._call(eqn, body, env, where)
         elif name in _BODIES:
             self._control_flow(eqn, env, where)
         else:
-            eqn, sharding = limits.without_shardings(eqn)
+            eqn, sharding = without_shardings(eqn)
             self._operator(eqn, env, where)
             if sharding is not None:
                 (result,) = eqn.outvars
@@ -202,10 +207,10 @@ class _Reader:
 
     def _island(self, eqn: JaxprEqn, env: _Env, stack: str) -> None:
         """An operator whose body runs as it is, on slices; the planner sees its border alone."""
-        body = limits.body_of(eqn)
+        body = body_of(eqn)
         read = _read(body, [(Role.CONSTANT, "")] * len(body.jaxpr.invars), stack, self.constraints)
         self._operator(eqn, env, stack)
-        operator, island = self.operators[-1], limits.island_of(eqn, read.graph, self.constraints)
+        operator, island = self.operators[-1], island_of(eqn, read.graph, self.constraints)
         self.operators[-1] = replace(operator, operation=replace(operator.operation, params={"island": island}))
         self.equations[-1] = replace(self.equations[-1], bodies=(read,))
 
@@ -214,7 +219,7 @@ class _Reader:
         operation = describe(
             eqn.replace(invars=[_typed(var, atom) for var, atom in zip(eqn.invars, atoms, strict=True)])
         )
-        literals = {number: limits.value_of(atom) for number, atom in enumerate(atoms) if isinstance(atom, Literal)}
+        literals = {number: value_of(atom) for number, atom in enumerate(atoms) if isinstance(atom, Literal)}
         operands = tuple(LITERAL if isinstance(atom, Literal) else atom for atom in atoms)
         results = tuple(self.tensor(var) for var in eqn.outvars)
         env.update(zip(eqn.outvars, results, strict=True))

@@ -23,13 +23,22 @@ from sporax.ir.marks import LossMark
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest.ingest import Equation, Ingested
 from sporax.lowering.jax_versions import scan_numbers
-from sporax.lowering.pipeline import flat as flattened
+from sporax.lowering.pipeline.flat import (
+    BARRIER,
+    Carry,
+    MicroStep,
+    Phase,
+    Sum,
+    additions,
+    part_of_identity,
+    with_invariants,
+)
 
 _KEEP_ROWS = ("convert_element_type", "copy", "copy_p", "mark", "optimization_barrier", "stop_gradient")
 """Operations on a batch, before it is divided into micro batches, that can as well run on each micro batch."""
 
 
-def open_micro_loop(step: Ingested) -> flattened.MicroStep:
+def open_micro_loop(step: Ingested) -> MicroStep:
     """The flat form of a step.
 
     Raises:
@@ -50,14 +59,14 @@ def open_micro_loop(step: Ingested) -> flattened.MicroStep:
     return _Opener(step).open(forward[0], backward[0] if backward else None)
 
 
-def _without_loop(step: Ingested) -> flattened.MicroStep:
+def _without_loop(step: Ingested) -> MicroStep:
     """A step that has no loop over micro batches: one forward pass."""
     first = len(step.constants)
     micro = {
         entry.tensor: position for position, entry in enumerate(step.graph.inputs[first:]) if entry.role is Role.DATA
     }
-    flat = flattened.MicroStep(step, (flattened.Phase.FORWARD,) * len(step.graph.operators), 1, micro, looped=False)
-    return replace(flat, phases=flattened.with_invariants(flat))
+    flat = MicroStep(step, (Phase.FORWARD,) * len(step.graph.operators), 1, micro, looped=False)
+    return replace(flat, phases=with_invariants(flat))
 
 
 @dataclass(slots=True)
@@ -67,24 +76,24 @@ class _Opener:
     constants: list[tuple[int, Any]] = field(default_factory=list)
     same: dict[int, int] = field(default_factory=dict)
     before: list[tuple[Operator, Equation]] = field(default_factory=list)
-    inside: list[tuple[Operator, Equation, flattened.Phase]] = field(default_factory=list)
+    inside: list[tuple[Operator, Equation, Phase]] = field(default_factory=list)
     micro: dict[int, int] = field(default_factory=dict)  # stacked tensor -> tensor of one micro batch
     micro_inputs: dict[int, int] = field(default_factory=dict)
     raw_micro: dict[int, int] = field(default_factory=dict)  # argument position -> tensor
     stacked: dict[int, int] = field(default_factory=dict)  # stacked result of the forward loop -> tensor inside
-    sums: list[flattened.Sum] = field(default_factory=list)
-    carries: list[flattened.Carry] = field(default_factory=list)
+    sums: list[Sum] = field(default_factory=list)
+    carries: list[Carry] = field(default_factory=list)
     carry_inputs: list[Input] = field(default_factory=list)
     repeated: set[int] = field(default_factory=set)
     starts: set[int] = field(default_factory=set)
 
-    def open(self, forward: int, backward: int | None) -> flattened.MicroStep:
+    def open(self, forward: int, backward: int | None) -> MicroStep:
         graph = self.step.graph
         self.tensors = list(graph.tensors)
         num_micro = int(self.step.equations[forward].params["length"])
-        self._body(forward, flattened.Phase.FORWARD)
+        self._body(forward, Phase.FORWARD)
         if backward is not None:
-            self._body(backward, flattened.Phase.BACKWARD)
+            self._body(backward, Phase.BACKWARD)
         outer: list[tuple[Operator, Equation]] = []
         for number, (operator, equation) in enumerate(zip(graph.operators, self.step.equations, strict=True)):
             if number in (forward, backward):
@@ -130,14 +139,14 @@ class _Opener:
             if operand == LITERAL:
                 self.same[result] = self._constant(equation.literals[position], self.step.graph.tensors[result])
 
-    def _finish(self, outer: Sequence[tuple[Operator, Equation]], num_micro: int, trains: bool) -> flattened.MicroStep:
+    def _finish(self, outer: Sequence[tuple[Operator, Equation]], num_micro: int, trains: bool) -> MicroStep:
         graph = self.step.graph
         early, after = self._around_the_loop(outer)
         # Operators must stay in an order in which every tensor is made before it is read.
-        entries = [(*pair, flattened.Phase.FORWARD) for pair in self.before]
-        entries += [(*pair, flattened.Phase.INVARIANT) for pair in early]
+        entries = [(*pair, Phase.FORWARD) for pair in self.before]
+        entries += [(*pair, Phase.INVARIANT) for pair in early]
         entries += self.inside
-        entries += [(*pair, flattened.Phase.UPDATE) for pair in after]
+        entries += [(*pair, Phase.UPDATE) for pair in after]
         operators = tuple(
             replace(operator, operands=tuple(map(self._now, operator.operands))) for operator, _, _ in entries
         )
@@ -174,7 +183,7 @@ class _Opener:
         carries = tuple(
             replace(carry, after=self._now(carry.after), start=self._now(carry.start)) for carry in self.carries
         )
-        opened = flattened.MicroStep(
+        opened = MicroStep(
             step,
             tuple(phase for _, _, phase in entries),
             num_micro,
@@ -185,7 +194,7 @@ class _Opener:
             repeated=frozenset(self.repeated),
             starts=frozenset(map(self._now, self.starts)),
         )
-        return replace(opened, phases=flattened.with_invariants(opened))
+        return replace(opened, phases=with_invariants(opened))
 
     def _around_the_loop(
         self, outer: Sequence[tuple[Operator, Equation]]
@@ -206,18 +215,18 @@ class _Opener:
             # One mark over tensors of both sides would pull the early ones behind the loop: it becomes two.
             for is_before, entries in ((False, before), (True, after)):
                 positions = [position for position, is_late in enumerate(reads) if is_late is is_before]
-                entries.append(flattened.part_of_identity(operator, equation, positions))
+                entries.append(part_of_identity(operator, equation, positions))
             late.update(result for result, is_late in zip(operator.results, reads, strict=True) if is_late)
         return before, after
 
     # ------------------------------------------------------------------------------------------------------- a body
 
-    def _body(self, number: int, phase: flattened.Phase) -> None:
+    def _body(self, number: int, phase: Phase) -> None:
         operator, equation = self.step.graph.operators[number], self.step.equations[number]
         num_consts, num_carry = scan_numbers(equation.params)
         (body,) = equation.bodies
         arguments, members, outputs = self._written_out(body)
-        entries = [(replace(member, backward=phase is flattened.Phase.BACKWARD), how) for member, how in members]
+        entries = [(replace(member, backward=phase is Phase.BACKWARD), how) for member, how in members]
         for position in range(num_consts):
             self.same[arguments[position]] = self._operand(operator, equation, position)
         dropped, terms = self._hand_over(operator, equation, phase, entries, arguments, outputs)
@@ -253,7 +262,7 @@ class _Opener:
         self,
         operator: Operator,
         equation: Equation,
-        phase: flattened.Phase,
+        phase: Phase,
         entries: Sequence[tuple[Operator, Equation]],
         arguments: Sequence[int],
         outputs: Sequence[int],
@@ -278,25 +287,25 @@ class _Opener:
             # A carry that no round changes is a constant of the loop; backward it is the cotangent of what the loop adds up.
             if after == before:
                 self.same[before] = self.same[result] = start
-                if phase is flattened.Phase.BACKWARD:
+                if phase is Phase.BACKWARD:
                     self._begins_backward(before, entries)
                 continue
-            chain = flattened.additions(after, before, entries, producers, readers)
+            chain = additions(after, before, entries, producers, readers)
             # A sum may start anywhere else than at zero only if one of them adds the start once: not worth a second form.
             if chain is not None and self._is_zero(start):
                 numbers, terms = chain
                 adding, how = entries[numbers[0]]
                 dropped.update(numbers)
                 own = tuple(self._term(term, entries, producers, readers, copies) for term in terms)
-                self.sums.append(flattened.Sum(result, own, adding.operation, how))
+                self.sums.append(Sum(result, own, adding.operation, how))
                 continue
             # A backward carry would order the backward passes of micro batches, which schedules run in an order of their own.
-            if phase is flattened.Phase.BACKWARD:
+            if phase is Phase.BACKWARD:
                 raise SporaxRuntimeError(
                     "For 'PipelineCell', gradients must be sums over the micro batches, but the backward pass hands something "
                     f"else from one micro batch to the next, of shape {self.tensors[after].shape}."
                 )
-            self.carries.append(flattened.Carry(before, after, start))
+            self.carries.append(Carry(before, after, start))
             # STATE: a planner may place it as it likes, but the same in every round.
             self.carry_inputs.append(Input(before, Role.STATE, f"carry {len(self.carries)} of the micro batches"))
             self.same[result] = after
@@ -339,16 +348,14 @@ class _Opener:
     def _barrier(self, tensor: int) -> tuple[Operator, Equation]:
         """A copy of a tensor."""
         spec = self.tensors[tensor]
-        operation = Operation(str(flattened.BARRIER.name), (spec,), (spec,))
-        return Operator(operation, (tensor,), (self._new(spec),)), Equation(flattened.BARRIER, {})
+        operation = Operation(str(BARRIER.name), (spec,), (spec,))
+        return Operator(operation, (tensor,), (self._new(spec),)), Equation(BARRIER, {})
 
     def _new(self, spec: TensorSpec) -> int:
         self.tensors.append(spec)
         return len(self.tensors) - 1
 
-    def _stacked_results(
-        self, operator: Operator, outputs: Sequence[int], num_carry: int, phase: flattened.Phase
-    ) -> None:
+    def _stacked_results(self, operator: Operator, outputs: Sequence[int], num_carry: int, phase: Phase) -> None:
         """Stacked results of the forward loop are what the backward loop reads; nothing else may read any."""
         befores = {carry.before for carry in self.carries}
         read = {
@@ -362,13 +369,13 @@ class _Opener:
                     "For 'PipelineCell', only the sum over the micro batches and gradients of Parameters may be used after it, "
                     f"but something reads a stacked value of shape {self.step.graph.tensors[result].shape}."
                 )
-            if phase is flattened.Phase.FORWARD:
+            if phase is Phase.FORWARD:
                 self.stacked[result] = self._copy(inside) if inside in befores else inside
 
     def _copy(self, tensor: int) -> int:
         """What a carry is in this micro batch, for readers that come when it has moved on."""
         operator, equation = self._barrier(tensor)
-        self.inside.append((operator, equation, flattened.Phase.FORWARD))
+        self.inside.append((operator, equation, Phase.FORWARD))
         return operator.results[0]
 
     # ---------------------------------------------------------------------------------------------------- its inputs
