@@ -33,12 +33,23 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 from sporax.ir.graph import MARK
 from sporax.ir.layout import Layout
 from sporax.ir.marks import LayoutMark, SavedMark, WeightMark, next_number
-from sporax.lowering import rewriter
 from sporax.lowering.marks.mark_primitive import mark_p
 from sporax.lowering.marks.tags import RecomputeTag, innermost_tag
 from sporax.lowering.passes.recompute.draws import draws_that_wait
 from sporax.lowering.passes.recompute.loop_pairs import Entering, with_pairs_rewritten
 from sporax.lowering.passes.recompute.recompute_blocks import Chosen
+from sporax.lowering.rewriter import (
+    Atom,
+    JaxprRewriter,
+    aval_of,
+    flat,
+    in_backward,
+    renamed,
+    runs_backward,
+    stack_of,
+    variables,
+    with_bodies,
+)
 
 CONTROL = ("scan", "while", "cond")
 """Operations whose bodies may hold a forward and a backward pass."""
@@ -112,7 +123,7 @@ def _is_saved_mark(eqn: JaxprEqn) -> bool:
     return eqn.primitive is mark_p and isinstance(eqn.params["mark"], SavedMark)
 
 
-class _WithoutSavedMarks(rewriter.JaxprRewriter):
+class _WithoutSavedMarks(JaxprRewriter):
     def visit(self, eqn: JaxprEqn) -> None:
         if _is_saved_mark(eqn):
             self.rename(eqn.outvars, map(self.read, eqn.invars))
@@ -122,7 +133,7 @@ class _WithoutSavedMarks(rewriter.JaxprRewriter):
 
 class _Plain(_WithoutSavedMarks):
     def visit(self, eqn: JaxprEqn) -> None:
-        super().visit(rewriter.with_bodies(eqn, without_saved_marks) if eqn.primitive.name in CONTROL else eqn)
+        super().visit(with_bodies(eqn, without_saved_marks) if eqn.primitive.name in CONTROL else eqn)
 
 
 class _Tagged(_WithoutSavedMarks):
@@ -154,17 +165,17 @@ class _Tagged(_WithoutSavedMarks):
         if _is_saved_mark(eqn):
             self._store(map(self.read, eqn.invars))
         else:
-            tag = innermost_tag(rewriter.stack_of(eqn)) or self.chosen.tags.get(self._position)
+            tag = innermost_tag(stack_of(eqn)) or self.chosen.tags.get(self._position)
             # Equations with effects must run once; those of the backward pass are no candidates.
-            once = tag is None or tag.keep or bool(eqn.effects) or rewriter.runs_backward(eqn)
+            once = tag is None or tag.keep or bool(eqn.effects) or runs_backward(eqn)
             self.producer.update(dict.fromkeys(eqn.outvars, len(self.tags)))
             self.tags.append(None if once else tag)
             self.eqns[-1] = _recomputed_inside(self.eqns[-1])
         self._position += 1
 
-    def _store(self, atoms: Iterable[rewriter.Atom]) -> None:
+    def _store(self, atoms: Iterable[Atom]) -> None:
         """Store values, and what they are called before marks that they passed."""
-        for var in rewriter.variables(atoms):
+        for var in variables(atoms):
             # Under all names: a mark in between would otherwise run again.
             self.stored.add(var)
             maker = self.producer.get(var)
@@ -174,14 +185,14 @@ class _Tagged(_WithoutSavedMarks):
 
     def _note_readers(self) -> None:
         for position, eqn in enumerate(self.eqns):
-            read = rewriter.variables(eqn.invars)
+            read = variables(eqn.invars)
             self.last_reader.update(dict.fromkeys(read, position))
             # Noted for each call, so that all it owes is written at once.
-            for var in read if rewriter.runs_backward(eqn) else ():
+            for var in read if runs_backward(eqn) else ():
                 if self.may_run_again(var):
                     self.requested.setdefault(self.tag(var).number, {})[var] = None
 
-    def may_run_again(self, var: rewriter.Atom) -> bool:
+    def may_run_again(self, var: Atom) -> bool:
         """Whether a value may be computed again."""
         if isinstance(var, Literal) or var in self.stored:
             return False
@@ -195,7 +206,7 @@ class _Tagged(_WithoutSavedMarks):
         return tag
 
 
-class _Recomputer(rewriter.JaxprRewriter):
+class _Recomputer(JaxprRewriter):
     """Writes the program with its copies.
 
     Attributes:
@@ -237,7 +248,7 @@ class _Recomputer(rewriter.JaxprRewriter):
         # Only equations inside of the stretch read what passed the barrier.
         elif self._position >= self._wait_end:
             self.names = {}
-        if rewriter.runs_backward(eqn):
+        if runs_backward(eqn):
             self._backward(eqn)
         else:
             self.keep(eqn)
@@ -262,10 +273,10 @@ class _Recomputer(rewriter.JaxprRewriter):
     # ----------------------------------------------------------------------------------------------- backward pass
 
     def _backward(self, eqn: JaxprEqn) -> None:
-        tag = innermost_tag(rewriter.stack_of(eqn))
+        tag = innermost_tag(stack_of(eqn))
         number = 0 if tag is None else tag.number
         # Slices are gathered once, before the call's first equation, and not at its first missing value.
-        wanted: Iterable[Var] = rewriter.variables(eqn.invars)
+        wanted: Iterable[Var] = variables(eqn.invars)
         if tag is not None and tag.recompute_slice_activation:
             wanted = chain(self.tagged.requested.get(number, ()), wanted)
         for var in wanted:
@@ -274,7 +285,7 @@ class _Recomputer(rewriter.JaxprRewriter):
         self.keep(eqn, invars=[self._read_in(number, var) for var in eqn.invars])
         self._note_depth(eqn)
 
-    def _read_in(self, number: int, var: rewriter.Atom) -> rewriter.Atom:
+    def _read_in(self, number: int, var: Atom) -> Atom:
         """What an equation of the backward pass of a call reads in place of `var`."""
         if isinstance(var, Literal):
             return var
@@ -296,9 +307,7 @@ class _Recomputer(rewriter.JaxprRewriter):
         names = ChainMap(again, self.copies)
         for position in positions:
             eqn = eqns[position]
-            copies = self.write(
-                eqn, [rewriter.renamed(names, var) for var in eqn.invars], source_info=rewriter.in_backward(eqn)
-            )
+            copies = self.write(eqn, [renamed(names, var) for var in eqn.invars], source_info=in_backward(eqn))
             # Values that are stored need no copy: their readers have them.
             pairs = zip(eqn.outvars, copies, strict=True)
             self.copies.update((item, copy) for item, copy in pairs if tagged.may_run_again(item))
@@ -307,13 +316,13 @@ class _Recomputer(rewriter.JaxprRewriter):
     def _note_call(
         self, tag: RecomputeTag, requested: Sequence[Var], entering: Sequence[Var], again: Sequence[JaxprEqn]
     ) -> None:
-        stack = rewriter.stack_of(self.program.jaxpr.eqns[self.tagged.producer[requested[0]]])
+        stack = stack_of(self.program.jaxpr.eqns[self.tagged.producer[requested[0]]])
         inputs = {*self.program.jaxpr.invars, *self.program.jaxpr.constvars}
         stored = tuple(item for item in entering if item not in inputs and not self.tagged.may_run_again(item))
         path = self.tagged.chosen.paths.get(tag.number)
         self.calls.append(Recomputed(stack, tuple(requested), stored, tuple(again), path))
 
-    def _enters(self, var: rewriter.Atom) -> bool:
+    def _enters(self, var: Atom) -> bool:
         """Whether a value is there when a call is computed again."""
         return isinstance(var, Var) and (var in self.copies or not self.tagged.may_run_again(var))
 
@@ -325,7 +334,7 @@ class _Recomputer(rewriter.JaxprRewriter):
             position = self.tagged.producer[open_.pop()]
             if position not in positions:
                 positions.add(position)
-                read = rewriter.variables(self.program.jaxpr.eqns[position].invars)
+                read = variables(self.program.jaxpr.eqns[position].invars)
                 open_ += [var for var in read if not self._enters(var)]
         return sorted(positions)
 
@@ -361,7 +370,7 @@ class _Recomputer(rewriter.JaxprRewriter):
     def _cotangent(self, reader: JaxprEqn) -> list[Var]:
         """A value of the backward pass that is there before `reader` runs and is read from then on, if there is one."""
         # Preferably what the reader itself reads: that is there when the reader runs.
-        own = [var for var in rewriter.variables(reader.invars) if self.depths.get(var)]
+        own = [var for var in variables(reader.invars) if self.depths.get(var)]
         last_reader = self.tagged.last_reader
         read = own or [var for var in self.depths if last_reader.get(var, -1) >= self._position]
         late = max(read, key=lambda candidate: self.depths[candidate], default=None)
@@ -369,9 +378,9 @@ class _Recomputer(rewriter.JaxprRewriter):
 
     def _note_depth(self, eqn: JaxprEqn) -> None:
         """Note how many equations of the backward pass lead to the results of one; zeros and other constants have none."""
-        depth = max((self.depths[var] + 1 for var in rewriter.variables(eqn.invars) if var in self.depths), default=0)
+        depth = max((self.depths[var] + 1 for var in variables(eqn.invars) if var in self.depths), default=0)
         for var in eqn.outvars:
-            aval = rewriter.aval_of(var)
+            aval = aval_of(var)
             # Only floats can be cotangents.
             if getattr(aval, "size", 0) and aval.dtype.kind in "fV":
                 self.depths[var] = depth
@@ -379,7 +388,7 @@ class _Recomputer(rewriter.JaxprRewriter):
 
 def _recomputed_inside(eqn: JaxprEqn) -> JaxprEqn:
     """The same equation; loops and branches that hold both passes are rewritten inside."""
-    if rewriter.runs_backward(eqn) or str(eqn.primitive.name) not in CONTROL:
+    if runs_backward(eqn) or str(eqn.primitive.name) not in CONTROL:
         return eqn
     condition = eqn.params.get("cond_jaxpr")
-    return rewriter.with_bodies(eqn, lambda body: body if body is condition else recompute(rewriter.flat(body))[0])
+    return with_bodies(eqn, lambda body: body if body is condition else recompute(flat(body))[0])
