@@ -329,9 +329,7 @@ def in_memory(array: jax.Array | None, kind: str) -> jax.Array | None:
     if array is None:
         return None
     # Part by part: JAX would run a program for an array that is on devices of several processes.
-    parts = [
-        jax.device_put(shard.data, shard.data.sharding.with_memory_kind(kind)) for shard in array.addressable_shards
-    ]
+    parts = [jax.device_put(part.data, part.data.sharding.with_memory_kind(kind)) for part in array.addressable_shards]
     sharding = array.sharding.with_memory_kind(kind)
     return jax.make_array_from_single_device_arrays(array.shape, sharding, parts, dtype=array.dtype)
 

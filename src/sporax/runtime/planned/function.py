@@ -168,9 +168,7 @@ def _plan_again(
 
 def _check_known(unknown: Mapping[str, object]) -> None:
     for name in unknown:
-        options = [
-            entry.name for entry in inspect.signature(plan).parameters.values() if entry.kind is entry.KEYWORD_ONLY
-        ]
+        options = [each.name for each in inspect.signature(plan).parameters.values() if each.kind is each.KEYWORD_ONLY]
         raise SporaxTypeError(
             f"For 'plan', '{name}' must be one of its options.{did_you_mean(name, options)} Arguments of the function by keyword "
             f"are given as kwargs={{'{name}': ...}}."

@@ -206,9 +206,7 @@ def differences(first: Sequence[jax.Array], second: Sequence[jax.Array]) -> list
             unequal = (_bits(mine) != _bits(again)).any(axis=1)
             if unequal.any():
                 count = int(unequal.sum())
-                where = (
-                    tuple(int(i) for i in np.unravel_index(int(np.argmax(unequal)), mine.shape)) if mine.ndim else ()
-                )
+                where = tuple(map(int, np.unravel_index(np.argmax(unequal), mine.shape))) if mine.ndim else ()
                 found.append(Difference(number, mine.shape, str(mine.dtype), count, where, (mine[where], again[where])))
                 break
     return found

@@ -61,9 +61,7 @@ class Discovery:
             return None
         numbers = [self.frame.found[variable] for variable in variables]
         unmade = [getattr(variable, "unmade", None) for variable in variables]
-        shapes = [
-            variable.raw if struct is None else struct for variable, struct in zip(variables, unmade, strict=True)
-        ]
+        shapes = [variable.raw if spec is None else spec for variable, spec in zip(variables, unmade, strict=True)]
         program = with_arguments(self.traced, numbers, shapes, called)
         return None if program is None else _with_copies(program, len(self.frame.written), len(variables))
 

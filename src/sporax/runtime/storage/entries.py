@@ -146,6 +146,4 @@ def overlap(left: Region, right: Region) -> Region | None:
 
 def within(region: Region, outer: Region) -> Region:
     """`region` counted from the beginning of `outer`."""
-    return tuple(
-        slice(part.start - base.start, part.stop - base.start) for part, base in zip(region, outer, strict=True)
-    )
+    return tuple(slice(own.start - base.start, own.stop - base.start) for own, base in zip(region, outer, strict=True))
