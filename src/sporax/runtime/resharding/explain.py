@@ -90,7 +90,7 @@ Trial = tuple[Change, Measured]
 """A change, and the program with it."""
 
 
-class Search:
+class RemedySearch:
     """Tries changes of a program.
 
     Args:
@@ -244,7 +244,7 @@ def explain_resharding(
 
 def _explained(program: ShardedProgram, mesh: Mesh, profile: HardwareProfile, tries: int) -> ReshardingReport:
     costs = CollectiveCosts({str(name): size for name, size in mesh.shape.items()}, profile)
-    search = Search(program, mesh, costs, tries)
+    search = RemedySearch(program, mesh, costs, tries)
     trials = search.remedies()
     collectives = tuple(
         replace(found.collective, remedy=trial and remedy_of(*trial))
