@@ -170,7 +170,7 @@ class Session:
         turn: the order of joint programs.
         tracing: the contexts of traces, for each thread.
         holders: types that are pytree nodes of one array, stored in ``raw``: arguments of such types need no flattening
-            where their ``static_part``, what a program knows of them besides, is None.
+            where their ``static_part``, what a program knows of them but their array, is None.
         started_as_globals: by code, local variables that start with the values of global ones
             (`mindspore.common._assigned_globals`).
         saved_norms: how often norms of gradients were saved, by folder.

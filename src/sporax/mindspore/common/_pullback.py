@@ -24,10 +24,10 @@ from sporax.lowering import marks as trace_marks
 from sporax.mindspore import context
 from sporax.mindspore.common import _integer_gradients, escaped_tensors
 from sporax.mindspore.common._rank_parts import RankParts, parts_of_call
-from sporax.mindspore.common.gradient_hooks import Hooks
+from sporax.mindspore.common.gradient_hooks import Hooks, is_number
 from sporax.mindspore.common.parameter import Parameter
 from sporax.mindspore.common.sparse_tensor import COOTensor, CSRTensor, with_values
-from sporax.mindspore.common.tensor import Tensor, is_mutable_number, wrap
+from sporax.mindspore.common.tensor import Tensor, wrap
 from sporax.runtime.ranks import ReverseModeNeeded, forward_mode_refused, initial_broadcast, local_ranks
 from sporax.runtime.state import frames, ordered_trees
 
@@ -428,7 +428,7 @@ def _check_positions(
 
 def is_differentiable(value: Any) -> bool:
     """Whether an argument has a gradient: Tensors, and sparse matrices (the gradient of their values, as in PYNATIVE_MODE)."""
-    return isinstance(value, Tensor | COOTensor | CSRTensor) and not is_mutable_number(value)
+    return isinstance(value, Tensor | COOTensor | CSRTensor) and not is_number(value)
 
 
 def is_inexact(array: Any) -> bool:

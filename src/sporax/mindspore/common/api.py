@@ -23,7 +23,7 @@ from sporax.mindspore._names.missing import answer_missing_names, late
 from sporax.mindspore.common import gradient_hooks
 from sporax.mindspore.common._rank_parts import of_all_ranks
 from sporax.mindspore.common.jit import jit, jit_class, ms_function
-from sporax.mindspore.common.tensor import Tensor, is_tensor as is_tensor, mutable_number
+from sporax.mindspore.common.tensor import Tensor, is_tensor as is_tensor
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
@@ -78,7 +78,9 @@ def mutable(input_data: Any, dynamic_len: bool = False) -> Any:
     if isinstance(input_data, Tensor):
         return input_data
     if isinstance(input_data, bool | int | float):
-        return mutable_number(input_data)
+        number = Tensor(input_data)
+        number.static_part = gradient_hooks.NUMBER
+        return number
     raise SporaxTypeError(
         "For 'mutable', 'input_data' must be a bool, int, float, Tensor, or tuples, lists and dicts of these, but got "
         f"{type(input_data).__name__}."

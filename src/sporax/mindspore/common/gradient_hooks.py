@@ -72,6 +72,10 @@ class Hooks:
         self.entries: dict[int, Hook] = {}
         self.array: Any = None
 
+    def key(self, array: jax.Array) -> tuple[Hooks, tuple[int, ...]] | None:
+        """What compiled programs of `array` depend on; None where the hooks are of an array that the Tensor had before."""
+        return (self, tuple(self.entries)) if self.array is array and self.entries else None
+
     def of(self, array: jax.Array) -> Hooks:
         """The same hooks, of an array that stands for this one while a function is traced."""
         hooks = Hooks()
@@ -95,6 +99,24 @@ class Hooks:
                 raise refuse.error(f"the hook must return a gradient of shape {gradient.shape}", replaced.shape)
             gradient = replaced.astype(gradient.dtype)
         return gradient
+
+
+class _Number:
+    """What a Tensor has in place of hooks that `mutable` made of a number: it has no gradient, as numbers have none."""
+
+    def key(self, array: jax.Array) -> tuple[_Number, tuple[()]]:
+        return self, ()
+
+    def of(self, array: jax.Array) -> _Number:
+        return self
+
+
+NUMBER = _Number()
+
+
+def is_number(value: object) -> bool:
+    """Whether `mutable` made it of a number."""
+    return getattr(value, "static_part", None) is NUMBER
 
 
 class GradientHookHandle:

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +69,7 @@ class Tensor:
     # The dict has attributes of the user.
     __slots__ = ("__dict__", "__weakref__", "_initializer", "_part_of", "raw")
 
-    # What compiled programs know besides the array: that it was a number, or its hooks.
+    # What compiled programs know of a Tensor but its array: see `sporax.mindspore.common.gradient_hooks`.
     static_part: Any = None
 
     raw: jax.Array
@@ -533,9 +533,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _common_dtype(leaves: Sequence[Any]) -> Any:
-    return np.result_type(
-        *(leaf.array.dtype if isinstance(leaf, Tensor) else np.asarray(leaf).dtype for leaf in leaves)
-    )
+    return np.result_type(*(leaf.array.dtype if is_tensor(leaf) else np.asarray(leaf).dtype for leaf in leaves))
 
 
 def _odd_leaf(leaves: Sequence[Any]) -> Any:
@@ -617,34 +615,15 @@ def tensor(
     return Tensor(input_data, dtype, shape, init, const_arg, device)
 
 
-_NUMBER = "number"
-
-
-def mutable_number(value: float) -> Tensor:
-    """What `mutable` makes of a number: no constant of a compiled step, but without a gradient, as numbers are."""
-    return _unflattened((_NUMBER, ()), (Tensor(value).array,))
-
-
-def is_mutable_number(value: object) -> bool:
-    """Whether `mutable` made it of a number."""
-    return isinstance(value, Tensor) and value.static_part is _NUMBER
-
-
-_Static: TypeAlias = tuple[Any, tuple[int, ...]] | None
-
-
-def _flattened(tensor: Tensor) -> tuple[tuple[jax.Array], _Static]:
+def _flattened(tensor: Tensor) -> tuple[tuple[jax.Array], Any]:
     array, static = tensor.array, tensor.static_part
-    if static is None or static is _NUMBER:
-        return (array,), static and (static, ())
-    # Hooks belong to the array that they were registered for. Compiled programs are made again when their numbers change.
-    return (array,), (static, tuple(static.entries)) if static.array is array and static.entries else None
+    return (array,), None if static is None else static.key(array)
 
 
-def _unflattened(static: _Static, children: tuple[jax.Array, ...]) -> Tensor:
+def _unflattened(key: Any, children: tuple[jax.Array, ...]) -> Tensor:
     tensor = wrap(children[0])
-    if static is not None:
-        tensor.static_part = static[0] if static[0] is _NUMBER else static[0].of(children[0])
+    if key is not None:
+        tensor.static_part = key[0].of(children[0])
     return tensor
 
 

@@ -21,10 +21,11 @@ import numpy as np
 
 from sporax.base.errors import For, SporaxRuntimeError, SporaxTypeError, SporaxValueError, named
 from sporax.mindspore.common._pullback import Call, Pullback, Updates, is_differentiable, pushforward, zeros_like
+from sporax.mindspore.common.gradient_hooks import is_number
 from sporax.mindspore.common.jit import compiled_in_graph_mode, returning_values
 from sporax.mindspore.common.one_forward import pullback_of
 from sporax.mindspore.common.parameter import Parameter
-from sporax.mindspore.common.tensor import Tensor, is_mutable_number, is_tensor, wrap
+from sporax.mindspore.common.tensor import Tensor, is_tensor, wrap
 from sporax.runtime.ranks import ReverseModeNeeded, forward_mode_refused
 from sporax.runtime.state import frames
 
@@ -270,7 +271,7 @@ def _with_numbers(
     found: dict[int, Tensor | complex] = dict(zip(positions, gradients, strict=True))
     if frames.current_frame() is None:
         return found
-    zeros = {i: np.zeros((), inputs[i].raw.dtype).item() for i in requested if is_mutable_number(inputs[i])}
+    zeros = {i: np.zeros((), inputs[i].raw.dtype).item() for i in requested if is_number(inputs[i])}
     return {i: (zeros | found)[i] for i in requested if i in zeros or i in found} or found
 
 
