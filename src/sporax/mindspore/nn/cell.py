@@ -315,14 +315,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         flags = {f"{name}.requires_grad": p.requires_grad for name, p in self._params.items() if p is not None}
         marks = {f"mark {name}": str(value) for name, value in self._marks.items()}
         stepped = {name: attribute.fingerprint() for name, attribute in self._stepped.items()}
-        return {
-            **self._plain,
-            **stepped,
-            **flags,
-            **marks,
-            "hooks": str(hooks),
-            "to_float": (self._cast_to, self._cast_out),
-        }
+        casts = self._cast_to, self._cast_out
+        return {**self._plain, **stepped, **flags, **marks, "hooks": str(hooks), "to_float": casts}
 
     def describe(self) -> str:
         """Class and name, for messages."""
@@ -337,9 +331,10 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
             object.__setattr__(self, name, value)
         elif name in self._buffers and (value is None or isinstance(value, Tensor)):
             self.set_buffer(name, value)
-        elif isinstance(value, Parameter | Cell):
-            self._stepped.pop(name, None)
-            self._set_parameter(name, value) if isinstance(value, Parameter) else self._set_cell(name, value)
+        elif isinstance(value, Parameter):
+            self._set_parameter(name, value)
+        elif isinstance(value, Cell):
+            self._set_cell(name, value)
         elif isinstance(parameter := self._params.get(name), Parameter) and isinstance(value, Tensor | int | float):
             # A number or Tensor that is assigned to a Parameter becomes its value, as in MindSpore.
             parameter.set_data(value)
@@ -353,12 +348,14 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
     def _set_parameter(self, name: str, value: Parameter) -> None:
         if name in self._cells:
             raise SporaxKeyError(f"For '{type(self).__name__}', attribute '{name}' is a Cell, not a Parameter.")
+        self._stepped.pop(name, None)
         self.__dict__.pop(name, None)
         self.insert_param_to_cell(name, value)
 
     def _set_cell(self, name: str, value: Cell) -> None:
         if name in self._params:
             raise SporaxKeyError(f"For '{type(self).__name__}', attribute '{name}' is a Parameter, not a Cell.")
+        self._stepped.pop(name, None)
         if "shard" in value._marks and any(value is child and path != name for path, child in self._cells.items()):
             # What `self.block.shard(…)` returned: another name for a part that keeps its own.
             self._cells.pop(name, None)
