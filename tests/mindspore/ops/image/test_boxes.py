@@ -58,6 +58,11 @@ def test_valid_boxes():
             ValueError,
             "dim 1 of 'features' must be 8",
         ),
+        (
+            lambda: ops.operations._inner_ops.PsROIPooling(2, 2, 1, 0.5, 1, 3)(Tensor(X), Tensor(numbers(1, 5))),
+            ValueError,
+            r"must be 'group_size', but got \(2, 2\) and 3",
+        ),
         (lambda: ops.iou(Tensor(BOXES), Tensor(BOXES[:, :3])), ValueError, r"\(n, 4\)"),
     ],
 )

@@ -133,6 +133,10 @@ def _inner_ps_roi_pooling(
 ) -> tuple[Array, Array]:
     """The same of `rois` (num_rois, 5), and the channel that each cell came from (int32)."""
     grid = (pooled_height, pooled_width)
+    refuse = For("PsROIPooling").refuse
+    refuse(
+        grid != (group_size, group_size), "'pooled_height' and 'pooled_width' must be 'group_size'", grid, group_size
+    )
     pooled = _position_sensitive(features, rois[:num_rois], spatial_scale, grid, out_dim)
     return pooled, jnp.broadcast_to(
         jnp.arange(out_dim * math.prod(grid), dtype=jnp.int32).reshape(-1, *grid), pooled.shape
