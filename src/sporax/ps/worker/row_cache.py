@@ -65,9 +65,9 @@ class RowCache:
         self._ahead: tuple[Ids, int, Any] | None = None
         self._requested: Ids | None = None
 
-    def settings_per_slot(self, num_slots: int) -> dict[str, Any]:
-        """The settings in a job of so many slots, each of which counts its own rows."""
-        return {**self.settings, "max_rows": -(-self.settings.get("max_rows", 0) // num_slots)}
+    def rows_per_slot(self, num_slots: int) -> int:
+        """`max_rows` of each of so many slots, which count their own rows."""
+        return -(-int(self.settings.get("max_rows", 0)) // num_slots)
 
     def positions(self, connection: ServerConnection, ids: Ids) -> tuple[npt.NDArray[np.int32], Floats]:
         """Places of the ids of a training step in the cache, and their rows.

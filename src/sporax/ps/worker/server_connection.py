@@ -110,7 +110,7 @@ class ServerConnection:
         for position, (table, group) in enumerate(tables):
             # Keys are unique in the job: each part has a range, dense groups first, then tables.
             table.key = number * KEYS_PER_PART + FIRST_TABLE_KEY + position
-            settings = table.settings_per_slot(self.store.options.num_slots)
+            settings = table.settings | {"max_rows": table.rows_per_slot(self.store.options.num_slots)}
             specs.append(VariableSpec(table.key, table.name, 0, table.width, optimizers[group], **settings))
         dense = [Dense(name, value.size, group) for name, value, group in zip(names, values, groups, strict=True)]
         self.store.declare(dense, optimizers, specs)
