@@ -149,9 +149,7 @@ def part_of_identity(operator: Operator, equation: Equation, positions: Sequence
         operands=tuple(operator.operands[place] for place in positions),
         results=tuple(operator.results[place] for place in positions),
     )
-    literals = {
-        number: equation.literals[place] for number, place in enumerate(positions) if place in equation.literals
-    }
+    literals = {number: equation.literals[at] for number, at in enumerate(positions) if at in equation.literals}
     if len(positions) < len(operator.results) and isinstance(mark, OperatorMark | WeightMark):
         barrier = Operation(str(BARRIER.name), changed.operands, changed.results)
         return replace(part, operation=barrier), Equation(BARRIER, {}, literals)

@@ -298,7 +298,7 @@ def options(where: str, options: dict[str, Any]) -> None:
     """Take note of arguments that MindSpore has and Sporax does not.
 
     Raises:
-        SporaxNotImplementedError: one of them requests something.
+        SporaxNotImplementedError: one of them is set to what is not offered.
         SporaxTypeError: an unknown argument.
     """
     for name, value in options.items():

@@ -170,9 +170,7 @@ def _run(builder: ProblemBuilder, order: Order) -> _OrderResult:
     candidates, seconds = 0, 0.0
     for place, units in enumerate(order):
         problem = builder.build(units, bases)
-        to_come = math.prod(
-            builder.mesh.shape[axis] for later in order[place + 1 :] for axis in itertools.chain(*later)
-        )
+        to_come = math.prod(builder.mesh.shape[axis] for rest in order[place + 1 :] for axis in itertools.chain(*rest))
         chosen = _choose(problem, to_come)
         bases, seconds = problem.bases(chosen), problem.seconds(chosen)
         # What all rounds looked at: the statistic that compares the searches' effort.

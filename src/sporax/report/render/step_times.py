@@ -62,9 +62,7 @@ def text(times: StepTimes, top: int = 20, depth: int = 0, width: int = 120) -> s
     columns = ("per step and device", *KINDS, "of step")
     lines += ["", *table_lines(Section("", columns, tuple(rows), (1, 2, 3, 4)), width)]
     if times.tasks:
-        tasks = tuple(
-            (task.name, str(task.count), time_text(task.seconds / max(task.count, 1))) for task in times.tasks
-        )
+        tasks = tuple((one.name, str(one.count), time_text(one.seconds / max(one.count, 1))) for one in times.tasks)
         lines += ["", *table_lines(Section("", ("pipeline tasks", "number", "time of one"), tasks, (1, 2)), width)]
     return "\n".join(lines)
 

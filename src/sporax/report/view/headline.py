@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from msgspec import Struct
@@ -97,9 +98,7 @@ def _samples(graph: OperatorGraph) -> tuple[int | None, int | None]:
         return None, None
     data = [graph.tensors[argument.tensor] for argument in graph.inputs if argument.role is Role.DATA]
     samples = next((spec.shape[0] for spec in data if spec.shape), None)
-    tokens = next(
-        (spec.shape[0] * spec.shape[1] for spec in data if len(spec.shape) == 2 and "int" in spec.dtype), None
-    )
+    tokens = next((math.prod(spec.shape) for spec in data if len(spec.shape) == 2 and "int" in spec.dtype), None)
     return samples, tokens
 
 

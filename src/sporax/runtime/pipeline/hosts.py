@@ -63,9 +63,7 @@ def on_hosts(
 def _without(pipeline: PlannedPipeline, marked: Collection[int]) -> PlannedPipeline:
     """The pipeline without those of these variables that devices need not hold during a step."""
     homes = ((position, processes.home_of(pipeline, position)) for position in marked)
-    away = (
-        position for position, home in homes if home is not None and not _is_fetched(pipeline.chunks[home], position)
-    )
+    away = (place for place, home in homes if home is not None and not _is_fetched(pipeline.chunks[home], place))
     return replace(pipeline, on_host=frozenset(away))
 
 

@@ -90,9 +90,7 @@ def _at_path(
         number = len(ranges) - len(names) + list(names).index(path)
         return ranges[number], args[number]
     full = path if path.startswith("args") else f"args{path}"
-    leaves = [
-        number for number, other in enumerate(paths) if other == full or other.startswith((f"{full}[", f"{full}."))
-    ]
+    leaves = [number for number, each in enumerate(paths) if each == full or each.startswith((f"{full}[", f"{full}."))]
     if not leaves:
         known = (*names, *paths)
         raise SporaxValueError(

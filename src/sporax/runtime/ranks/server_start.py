@@ -57,9 +57,8 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
         # The ranks join by themselves: their scheduler must not wait for the servers.
         rank = world.start({**environ, "MS_SERVER_NUM": "0"}).rank
     timeout = place.receive_timeout
-    store = ServerStore(
-        place.scheduler, node=place.node, rank=rank, keys=keys_for(place.host, environ), timeout=timeout
-    )
+    keys = keys_for(place.host, environ)
+    store = ServerStore(place.scheduler, node=place.node, rank=rank, keys=keys, timeout=timeout)
     _check_agrees(config, store)
     # The scheduler knows with how many the job began; a pod that is made later has the job's present size in its environment.
     first_workers = store.first_workers or max(1, place.worker_num)

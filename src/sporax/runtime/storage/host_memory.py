@@ -46,9 +46,8 @@ def _send_away(variables: Sequence[Any], above: int, within: int, peak_bytes: Ca
     Raises:
         SporaxRuntimeError: they take more than `within` bytes there (-1: no limit).
     """
-    for variable in chosen_variables(
-        [candidate for candidate in variables if not _on_host(candidate)], above, peak_bytes
-    ):
+    candidates = [variable for variable in variables if not _on_host(variable)]
+    for variable in chosen_variables(candidates, above, peak_bytes):
         variable.on_host = True
     check_room(sum(variable.raw.nbytes for variable in variables if _on_host(variable)), within)
 
