@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from itertools import count
 from pathlib import Path
 from threading import local
 from types import CodeType
@@ -176,7 +177,9 @@ class Session:
         saved_norms: how often norms of gradients were saved, by folder.
         files: folders in which variables are stored between steps, by their settings.
         deferred_gradients: calls of gradients that wait for their optimizer; those that are not `taken` can be planned alone.
-        failed_checks: errors of conditions in programs that have run; callbacks note them in threads of XLA.
+        checks: by number the errors of conditions in a program that has run, None where none was raised; callbacks note them in
+            threads of XLA.
+        check_numbers: for the conditions of programs, in the order in which they are checked.
         seed: the global seed; None when it was never set.
         agreed: by identity the Parameters that have begun with rank 0's values.
         fed_network: the network whose inputs data sets prepare: the last with a layout of its inputs.
@@ -216,7 +219,8 @@ class Session:
     saved_norms: Counter[Path] = field(default_factory=Counter)
     files: dict[str, Any] = field(default_factory=dict)
     deferred_gradients: list[Any] = field(default_factory=list)
-    failed_checks: list[BaseException] = field(default_factory=list)
+    checks: dict[int, BaseException | None] = field(default_factory=dict)
+    check_numbers: Iterator[int] = field(default_factory=count)
     seed: int | None = None
     agreed: WeakValueDictionary[int, Any] = field(default_factory=WeakValueDictionary)
     fed_network: ref[Any] | None = None

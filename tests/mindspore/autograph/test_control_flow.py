@@ -532,6 +532,90 @@ def test_words_of_errors_have_the_values_of_the_run():
     assert [int(checked(*map(Tensor, values))) for values in ((1, 2), (6, 7), (10, 11))] == [3, 13, 21]
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: f"x is {x} now",
+        lambda x: f"{x!r}",
+        lambda x: "x is %s now" % x,  # noqa: UP031  # as scripts write it
+        lambda x: "%r, %d" % (x, 3),  # noqa: UP031
+        lambda x: "x is {} or {}".format(x, x + 1),  # noqa: UP032
+        lambda x: "x is " + str(x),
+        lambda x: ", ".join(str(each) for each in (x, x + 1)),
+        lambda x: f"{[x, 2]} {'%s' % x!r}",  # noqa: UP031
+        lambda x: str({"x": x}),
+    ],
+)
+def test_words_are_those_of_eager_code_however_they_are_written(write):
+    def checked(x):
+        if x > 2:
+            raise ValueError(write(x))
+        return x
+
+    for value in (3.0, 4.5):
+        with pytest.raises(ValueError) as eager:
+            checked(Tensor(value))
+        with pytest.raises(ValueError) as compiled:
+            ms.jit(checked)(Tensor(value))
+        assert str(compiled.value) == str(eager.value)
+
+
+def either(x):
+    if x > 3:
+        raise ValueError("a", x + 0)
+    else:  # noqa: RET506  # both ways raise
+        raise TypeError("b %s" % x)  # noqa: UP031
+
+
+def one_after_another(x):
+    y = x + 1
+    if x > 3:
+        raise ValueError(f"a {y}")
+    if x > 1:
+        raise TypeError(f"b {y}")
+    raise KeyError(f"c {y}")
+
+
+def nested_and_then(x):
+    if x > 3:
+        if x > 5:
+            raise ValueError("a")
+    else:
+        x = x + 1
+        if x > 3:
+            raise TypeError("b")
+    raise RuntimeError(f"c {x}")
+
+
+def loop_and_then(x):
+    y = x
+    while y > 0:
+        if y > 4:
+            raise ValueError(f"large {y}")
+        y = y - 1
+    if x > 2:
+        raise KeyError(f"k {y}")
+    assert x < 1, f"x is {x}"
+    assert y < 1
+    return y
+
+
+@pytest.mark.parametrize("checked", [either, one_after_another, nested_and_then, loop_and_then])
+def test_of_several_errors_that_of_python_is_raised(checked):
+    compiled = ms.jit(checked)
+    for _ in range(3):
+        for value in (0.5, 1.5, 2.5, 4.0, 6.0):
+            outcomes = []
+            for function in (checked, compiled):
+                try:
+                    outcomes.append((None, float(function(Tensor(np.float32(value))))))
+                except Exception as error:
+                    words = [float(part) if isinstance(part, Tensor) else part for part in error.args]
+                    outcomes.append((type(error), words))
+            assert outcomes[0] == outcomes[1]
+    assert len(ms.recompilations(compiled)) == 1
+
+
 def test_the_first_error_of_a_loop_is_raised():
     @ms.jit
     def checked(x):

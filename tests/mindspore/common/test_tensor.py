@@ -143,7 +143,7 @@ def test_repr_is_that_of_mindspore():
     assert " ... " in repr(Tensor(np.zeros(2000)))
     seen = []
     ms.jit(lambda x: seen.append(repr(x)) or x)(Tensor([1.0]))
-    assert seen[0] == "Tensor(shape=[1], dtype=Float32, value=<traced>)"
+    assert seen[0] == "Tensor(shape=[1], dtype=Float32, value=<traced 0>)"
 
 
 def test_it_hashes_by_identity():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sporax.base.lazy_names import lazy_names
 from sporax.mindspore.autograph import _tensor_conditions
 from sporax.mindspore.common import tensor
-from sporax.mindspore.common.jit import READ_AS_LIST, when_unbound
+from sporax.mindspore.common.jit import READ_AS_LIST, when_failed
 
 if TYPE_CHECKING:
     from sporax.mindspore.autograph._source import is_rewritten, rewrite, start_as_global
@@ -27,5 +27,5 @@ if not TYPE_CHECKING:  # most steps have nothing to rewrite
     __getattr__ = lazy_names(__name__)
 
 tensor.when_unknown(_tensor_conditions.meet)
-when_unbound(_tensor_conditions.start_as_global)
+when_failed(_tensor_conditions.end)
 READ_AS_LIST.append(_tensor_conditions.CommonPart)  # which says why it cannot be read

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from sporax.base.errors import SporaxValueError
+from sporax.mindspore.autograph._tensor_conditions import RAISED, RaisedWords
 from sporax.mindspore.autograph._values import (
     ARRAY,
     UNBOUND,
@@ -30,10 +31,8 @@ from sporax.mindspore.autograph._values import (
 )
 from sporax.mindspore.common import _integer_gradients
 from sporax.mindspore.common.tensor import Tensor, wrap
+from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames, trace_constants
-
-RAISED = "raised_by_rewritten_code"
-"""Attribute of errors that a user's `raise` raised: their `RaisedWords`."""
 
 GO_ON, BREAK_OUT, RETURN = 0, 1, 2
 
@@ -62,19 +61,6 @@ class Part:
     def both(self) -> tuple[Value, list[Any]]:
         """What `merge` takes."""
         return self.value, self.arrays
-
-
-@dataclass(slots=True)
-class RaisedWords:
-    """The tensors in the words of an error.
-
-    Attributes:
-        arrays: of the trace that ends with the error.
-        error: the error for their values.
-    """
-
-    arrays: list[jax.Array]
-    error: Callable[..., BaseException]
 
 
 @dataclass(slots=True)
@@ -224,16 +210,21 @@ def branch(
     flag = as_flag(test, where)
     begin = scope.values()
     try:
-        one, two = (trace(way, scope, lambda: begin, in_round=in_round) for way in (first, second))
+        one = trace(first, scope, lambda: begin, in_round=in_round)
+        # The second way is often all that follows, with conditions of its own.
+        number = next(SESSION.check_numbers)
+        two = trace(second, scope, lambda: begin, in_round=in_round)
     finally:
         # The second way, and the code after, start from the same values.
         scope.put(begin)
     if one.raised is not None or two.raised is not None:
-        return _checked(flag, one, two, scope, begin, in_round)
+        return _checked(flag, one, two, scope, begin, in_round, number)
     return _joined(flag, one, two, scope, begin, where, in_round)
 
 
-def _checked(flag: jax.Array, one: Trace, two: Trace, scope: Scope, begin: dict[Any, Any], in_round: bool) -> Any:
+def _checked(
+    flag: jax.Array, one: Trace, two: Trace, scope: Scope, begin: dict[Any, Any], in_round: bool, number: int
+) -> Any:
     """The way that does not raise; the other's error is raised when the program runs."""
     # Both ways raise: there is an error whatever the test says, and the test says which.
     if one.raised is not None and two.raised is not None:
@@ -250,7 +241,7 @@ def _checked(flag: jax.Array, one: Trace, two: Trace, scope: Scope, begin: dict[
     assert ended.raised is not None
     # An error cannot be raised by a compiled program, so it is checked after the run.
     is_raised, words = _ending(ended, condition)
-    trace_constants.fail_when(is_raised, getattr(ended.raised, RAISED).error, words)
+    trace_constants.fail_when(is_raised, getattr(ended.raised, RAISED).error, words, number)
     # The other way has no results, so no `cond` is needed.
     arrays = way.run()
     values = {

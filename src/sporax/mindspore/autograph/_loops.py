@@ -22,8 +22,8 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from sporax.base.errors import For, SporaxTypeError, named
 from sporax.mindspore.autograph import _loops
-from sporax.mindspore.autograph._branches import GO_ON, RAISED, Outcome, Part, Trace, as_flag, set_values, trace
-from sporax.mindspore.autograph._tensor_conditions import UnlikeError
+from sporax.mindspore.autograph._branches import GO_ON, Outcome, Part, Trace, as_flag, set_values, trace
+from sporax.mindspore.autograph._tensor_conditions import RAISED, UnlikeError
 from sporax.mindspore.autograph._values import (
     ARRAY,
     UNBOUND,
@@ -165,7 +165,7 @@ def _settled(
         # An error in every round does not depend on values.
         if record.raised is not None:
             # The body's tensors have no values outside of it.
-            getattr(record.raised, RAISED).arrays = []
+            getattr(record.raised, RAISED).arrays.clear()
             raise record.raised
         if not _grown(carried, record, begin, where):
             return carried, record

@@ -256,17 +256,6 @@ class _Expressions(ast.NodeTransformer):
             node.func = _attribute(_BUILTINS[node.func.id], node)
         return node
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> Any:
-        parts: list[ast.expr] = []
-        for part in node.values:
-            if isinstance(part, ast.FormattedValue):
-                spec = part.format_spec if part.format_spec is not None else ast.Constant("")
-                value = self.visit(part.value)
-                parts.append(ast.Tuple([value, ast.Constant(part.conversion), spec], ast.Load()))
-            else:
-                parts.append(part)
-        return _at(_call("text", *parts), node)
-
 
 def _cannot_move(node: ast.AST) -> bool:
     """Whether an expression means something else inside a lambda."""

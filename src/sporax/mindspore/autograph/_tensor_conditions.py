@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
 import jax
+import jax.numpy as jnp
 
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore import autograph
 from sporax.mindspore.common import tensor
-from sporax.runtime.state import frames
+from sporax.runtime.state import frames, trace_constants
 
 _PACKAGE = str(Path(__file__).parents[2])
 _COMPREHENSIONS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
@@ -72,16 +73,41 @@ def _requesting_frame() -> FrameType | None:
 _UNBOUND = re.compile(r"local variable '(\w+)'")
 
 
-def start_as_global(error: UnboundLocalError) -> None:
+RAISED = "raised_by_rewritten_code"
+"""Attribute of errors that a user's `raise` raised: their `RaisedWords`."""
+
+
+class RaisedWords(NamedTuple):
+    """The tensors in the words of an error.
+
+    Attributes:
+        arrays: of the trace that ends with the error.
+        error: the error for their values.
+    """
+
+    arrays: list[jax.Array]
+    error: Callable[..., BaseException]
+
+
+def end(error: Exception) -> bool:
+    """Say whether a program ends where its trace has: a user's `raise` has words that are known when it has run.
+
+    Raises:
+        Retrace: the function has been rewritten.
+    """
+    if isinstance(error, UnboundLocalError):
+        _start_as_global(error)
+    words: RaisedWords | None = getattr(error, RAISED, None)
+    if words is None or not words.arrays:
+        return False
+    trace_constants.fail_when(jnp.array(True), words.error, words.arrays)
+    return True
+
+
+def _start_as_global(error: UnboundLocalError) -> None:
     """A local variable was read before it was bound: where there is a global of its name, it starts with that one's value.
 
     MindSpore reads the global, too; the global stays what it is.
-
-    Args:
-        error: what Python has raised.
-
-    Raises:
-        Retrace: the function has been rewritten so.
     """
     trace, match = error.__traceback__, _UNBOUND.search(str(error))
     while trace is not None and trace.tb_next is not None:

@@ -23,7 +23,7 @@ import numpy as np
 from sporax.base.errors import SporaxTypeError
 from sporax.mindspore.autograph import _branches as branches
 from sporax.mindspore.autograph._loops import loop
-from sporax.mindspore.autograph._tensor_conditions import CommonPart
+from sporax.mindspore.autograph._tensor_conditions import RAISED, CommonPart, RaisedWords
 from sporax.mindspore.autograph._values import Scope, contents, is_number, restore, take_apart
 from sporax.mindspore.common.tensor import Tensor, to_array, wrap
 from sporax.runtime.state import frames, trace_constants
@@ -279,7 +279,7 @@ def raised(error: object) -> Any:
                 raised_error.args = tuple(_single(part, values) for part in described)
             return raised_error
 
-        setattr(error, branches.RAISED, branches.RaisedWords(arrays, filled))
+        setattr(error, RAISED, RaisedWords(arrays, filled))
     return error
 
 
@@ -465,32 +465,6 @@ def truth(function: Any, *args: Any) -> Any:
     return wrap(flags.any() if function is any else flags.all())
 
 
-class Text:
-    """A string with tensors in it whose values are not known yet."""
-
-    def __init__(self, parts: tuple[Any, ...]) -> None:
-        self.parts = parts
-
-    def __str__(self) -> str:
-        return "".join(part if isinstance(part, str) else "?" for part in self.parts)
-
-
-def text(*parts: Any) -> Any:
-    """An f-string: strings, and tuples of a value, its conversion and its format."""
-    # As soon as one part is unknown, all of it has to wait.
-    if any(isinstance(part, tuple) and (unknown(part[0]) or isinstance(part[0], Text)) for part in parts):
-        return Text(parts)
-    return "".join(part if isinstance(part, str) else _formatted(*part) for part in parts)
-
-
-_CONVERSIONS: dict[int, Callable[[object], str]] = {115: str, 114: repr, 97: ascii}
-"""By the codes of !s, !r and !a in Python's syntax tree."""
-
-
-def _formatted(value: Any, conversion: int, spec: Any) -> str:
-    return format(_CONVERSIONS[conversion](value) if conversion in _CONVERSIONS else value, spec)
-
-
 def print_(function: Any, *args: Any, **kwargs: Any) -> Any:
     """``print``: of tensors whose values are not known, when the program runs."""
     if function is not builtins.print or not any(_prints_later(arg) for arg in args):
@@ -510,8 +484,9 @@ def _described(args: Sequence[object]) -> tuple[list[object], list[jax.Array]]:
     arrays: list[jax.Array] = []
 
     def collect(value: Any) -> object:
-        if isinstance(value, Text):
-            return Text(tuple(part if isinstance(part, str) else (collect(part[0]), *part[1:]) for part in value.parts))
+        if isinstance(value, str):
+            parts = trace_constants.parts_of_text(value)
+            return _Text([part if isinstance(part, str) else (collect(part[0]), part[1]) for part in parts])
         if unknown(value):
             arrays.append(value.array)
             return _Place(len(arrays) - 1)
@@ -527,24 +502,26 @@ class _Place:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Text:
+    parts: list[Any]
+
+
 def _prints_later(value: object) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_prints_later, value))
-    return isinstance(value, Text) or unknown(value)
+    return unknown(value) or (isinstance(value, str) and len(trace_constants.parts_of_text(value)) > 1)
 
 
 def _filled(value: object, values: tuple[object, ...]) -> Any:
     if isinstance(value, _Place):
         return Tensor(np.asarray(values[value.number]))
-    if isinstance(value, Text):
-        parts = (
-            part if isinstance(part, str) else _formatted(_filled(part[0], values), *part[1:]) for part in value.parts
-        )
-        return "".join(parts)
+    if isinstance(value, _Text):
+        return "".join(part if isinstance(part, str) else part[1](_filled(part[0], values)) for part in value.parts)
     return type(value)(_filled(item, values) for item in value) if isinstance(value, list | tuple) else value
 
 
 __all__: Sequence[str] = """
     BREAK CONTINUE after and_ assert_ choose for_ if_ if_jump in_ item joined largest not_ not_in number or_ print_ raised range_
-    returned round_after text truth unpacked while_
+    returned round_after truth unpacked while_
 """.split()

@@ -67,11 +67,11 @@ class Compiled:
         check_described(self.program.name, "input_signature", self._signature or [], tensors)
 
 
-_handlers: list[Callable[[UnboundLocalError], None]] = []
+_handlers: list[Callable[[Exception], bool]] = []
 
 
-def when_unbound(handler: Callable[[UnboundLocalError], None]) -> None:
-    """Have `handler` called when a trace reads a local variable that is not bound."""
+def when_failed(handler: Callable[[Exception], bool]) -> None:
+    """Have `handler` called with the error of a trace; it says whether the program is to end there, without a result."""
     _handlers.append(handler)
 
 
@@ -91,11 +91,11 @@ def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
                 initial_broadcast.request(())
             try:
                 return assigned.run(lambda: _result(function(*args, **kwargs)))
-            except UnboundLocalError as error:
+            except Exception as error:
                 # May have the function rewritten and traced again.
-                for handler in _handlers:
-                    handler(error)
-                raise
+                if not any(handler(error) for handler in _handlers):
+                    raise
+                return None
         return assigned.run_openly(lambda: _result(function(*args, **kwargs)))
 
     call.assigned = assigned  # type: ignore[attr-defined]  # functions carry what belongs to them

@@ -112,6 +112,7 @@ class Frame:
         checks: what ran inside has conditions under which the program fails.
         trains: what ran inside computes gradients of variables.
         constants: traced arrays whose values can be computed now (`sporax.runtime.state.trace_constants`), by identity.
+        texts: of the outermost frame: what stands in texts for values that are not known yet, and how each is written.
         calls, requests: calls by Cell, and what gradients want of them (`sporax.mindspore.common.one_forward`).
         writes: how often variables were written.
         assigned: attributes that a compiled program assigns: their owner, name, and value before.
@@ -131,6 +132,7 @@ class Frame:
     checks: bool = False
     trains: bool = False
     constants: dict[ByIdentity, Any] = field(default_factory=dict)
+    texts: dict[str, tuple[Any, Callable[..., str]]] = field(default_factory=dict)
     calls: dict[int, list[Any]] = field(default_factory=dict)
     requests: dict[Any, Any] = field(default_factory=dict)
     writes: int = 0

@@ -5,6 +5,9 @@ Problem: to MindSpore's compiler ``Tensor([1, 2]) + 1`` in a step is a constant,
 makes a traced array out of nothing but constants notes in the frame how; the value is computed, outside of the trace, when
 code reads it. A step in which no value is read computes none.
 
+Texts with values that are not known: something stands in them for each value (`text_later`), whoever has the values later takes
+the text apart there (`parts_of_text`).
+
 Errors that depend on values: raised after a compiled step has run.
 
 A program cannot raise. It hands the condition to the host (`fail_when`), which notes the error; whoever ran the program
@@ -13,6 +16,7 @@ waits for it and raises (`raise_noted`). Programs without such conditions do not
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -23,6 +27,9 @@ from sporax.base.errors import SporaxTypeError
 from sporax.base.identity import ByIdentity
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
+
+Written = tuple[Any, Callable[[Any], str]]
+"""A tensor, and how its text is made once its value is known."""
 
 ENDED = (
     "a tensor was kept, in a variable, an attribute or a list, from inside of a gradient, a map, a loop or a compiled step that "
@@ -115,15 +122,54 @@ def derive(array: Any, inputs: Iterable[Any], make: Callable[..., Any]) -> None:
         note(array, lambda: make(*(known(source) for source in sources)))
 
 
+_LATER = re.compile(r"(Tensor\([^()]*<traced \d+>\))")
+
+
+def text_later(begin: str, *written: *Written) -> str:
+    """What stands in a text for a tensor whose value is not known while the step is being compiled.
+
+    Args:
+        begin: how it begins, in the form of a Tensor.
+    """
+    texts = _texts()
+    text = f"{begin}, value=<traced {len(texts)}>)"
+    texts[text] = written
+    return text
+
+
+def parts_of_text(text: str) -> list[str | Written]:
+    """A text in parts: strings, and a tensor with how it is written, where `text_later` stands for one."""
+    texts = _texts()
+    return [texts.get(part, part) for part in _LATER.split(text)]
+
+
+def _texts() -> dict[str, Written]:
+    frame = frames.current_frame()
+    while frame is not None and frame.parent is not None:
+        frame = frame.parent
+    return {} if frame is None else frame.texts
+
+
 def fail_when(
-    flag: jax.Array, error: BaseException | Callable[..., BaseException], arrays: Sequence[jax.Array] = ()
+    flag: jax.Array,
+    error: BaseException | Callable[..., BaseException],
+    arrays: Sequence[jax.Array] = (),
+    number: int | None = None,
 ) -> None:
-    """Make the program that is being traced raise `error`, or ``error(*arrays)``, when `flag`, a bool array, is true."""
+    """Make the program that is being traced raise `error`, or ``error(*arrays)``, when `flag`, a bool array, is true.
+
+    Args:
+        number: its place among the conditions of the program (`SESSION.check_numbers`); by default after those so far.
+    """
+    place = next(SESSION.check_numbers) if number is None else number
 
     def note(is_raised: object, *values: object) -> None:
-        # Of the first alone: a `raise` in a loop has one error object, which a later round would change.
-        if bool(is_raised) and not SESSION.failed_checks:
-            SESSION.failed_checks.append(error if isinstance(error, BaseException) else error(*values))
+        # A later round of a loop comes after whatever has failed; otherwise callbacks run in any order.
+        if place in SESSION.checks and any(noted is not None for noted in SESSION.checks.values()):
+            return
+        SESSION.checks[place] = None
+        if is_raised:
+            SESSION.checks[place] = error if isinstance(error, BaseException) else error(*values)
 
     frames.note_check()
     jax.debug.callback(note, flag, *arrays)
@@ -138,9 +184,9 @@ def raise_noted(outputs: Any) -> None:
     jax.block_until_ready(outputs)
     # Outputs can be ready before the callbacks of their program have run.
     jax.effects_barrier()
-    if SESSION.failed_checks:
-        # Later conditions often fail because of the first one, and none may be left for the next run.
-        error = SESSION.failed_checks[0]
-        SESSION.failed_checks.clear()
+    # Later conditions often fail because of the first one, and none may be left for the next run.
+    noted = [error for _, error in sorted(SESSION.checks.items()) if error is not None]
+    SESSION.checks.clear()
+    if noted:
         # The error object is part of the compiled program; without this its traceback would grow with every run.
-        raise error.with_traceback(None)
+        raise noted[0].with_traceback(None)
