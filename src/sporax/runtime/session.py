@@ -126,6 +126,7 @@ class Tracing(local):
         refused: what refuses exchanges of data, for messages; "" where they are allowed.
         one_rank: what runs is one rank's part of a step, in a process that acts for several.
         owner: the worker whose placed call is traced; None outside of one.
+        texts: what stands in texts for tensors whose values are not known yet: the tensor, and how it is written.
     """
 
     frame: Any = None
@@ -135,6 +136,9 @@ class Tracing(local):
     refused: str = ""
     one_rank: bool = False
     owner: int | None = None
+
+    def __init__(self) -> None:
+        self.texts: dict[str, tuple[Any, Callable[..., str]]] = {}
 
 
 @contextmanager

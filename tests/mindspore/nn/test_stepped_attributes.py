@@ -236,3 +236,87 @@ def test_an_attribute_of_the_class_is_refused():
     with pytest.raises(TypeError, match="'Shared', attribute 'last' of the class cannot take a Tensor"):
         Shared()(full(1))
     ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+class Recurrent(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.state = full(0), full(1)
+
+    def construct(self, x):
+        hidden, carry = self.state
+        hidden = hidden * 0.5 + x
+        self.state = hidden, carry + hidden
+        return self.state[0] + self.state[1]
+
+
+def test_a_pair_of_tensors_is_the_state_of_the_next_step(mode):
+    net = Recurrent()
+    assert [float(net(full(value))[0, 0]) for value in range(4)] == [1, 3, 7, 13]
+    assert [float(tensor[0, 0]) for tensor in net.state] == [4.25, 8.75]
+    net.state = full(4), full(2)
+    assert float(net(full(1))[0, 0]) == 8
+    if mode == ms.GRAPH_MODE:
+        assert len(net.program.compilations) == 1
+
+
+class Named(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.found = None
+
+    def construct(self, x, deep=True):
+        before = x if self.found is None else self.found[1]["x"]
+        rows = 1 if self.found is None else self.found[0]
+        self.found = rows, {"x": x, "rest": [x * 2, None] if deep else []}
+        return before
+
+
+def test_tuples_of_other_values(mode):
+    net = Named()
+    assert [float(net(full(value))[0, 0]) for value in (1, 2, 3)] == [1, 1, 2]
+    assert float(net(full(4), False)[0, 0]) == 3
+    assert net.found[1]["rest"] == []
+    net(full(5))
+    rows, found = net.found
+    assert (rows, float(found["rest"][0][0, 0]), found["rest"][1]) == (1, 10, None)
+
+
+class Scratch(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.features, self.named = [], {"x": full(1)}
+
+    def construct(self, x):
+        self.features = [x * 2]
+        self.features.append(x * 3)
+        self.named = {"x": self.named["x"] * x}
+        return sum(self.features) * self.named["x"]
+
+
+def test_lists_and_dicts_end_with_the_step():
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = Scratch()
+    assert [float(net(full(value))[0, 0]) for value in (1, 2, 3)] == [5, 20, 45]
+    assert net.features == []
+    assert float(net.named["x"][0, 0]) == 1
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+class Within(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.weight = full(3)
+        self.pair = (self.weight, self.weight * 2)
+
+    def construct(self, x):
+        return x * self.weight + self.pair[1]
+
+
+class Makes(nn.Cell):
+    def construct(self, x):
+        return Within()(x)
+
+
+def test_a_cell_that_is_made_in_a_step_has_tensors(mode):
+    assert [float(Makes()(full(value))[0, 0]) for value in (1, 2)] == [9, 12]

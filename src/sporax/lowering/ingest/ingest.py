@@ -216,9 +216,9 @@ class _Reader:
 
     def _operator(self, eqn: JaxprEqn, env: _Env, stack: str, bodies: Sequence[Ingested] = ()) -> None:
         atoms = [_look_up(env, var) for var in eqn.invars]
-        operation = describe(
-            eqn.replace(invars=[_typed(var, atom) for var, atom in zip(eqn.invars, atoms, strict=True)])
-        )
+        # A literal that was handed into a call is a literal inside, too.
+        inside = [atom if isinstance(atom, Literal) else var for var, atom in zip(eqn.invars, atoms, strict=True)]
+        operation = describe(eqn.replace(invars=inside))
         literals = {number: value_of(atom) for number, atom in enumerate(atoms) if isinstance(atom, Literal)}
         operands = tuple(LITERAL if isinstance(atom, Literal) else atom for atom in atoms)
         results = tuple(self.tensor(var) for var in eqn.outvars)
@@ -343,11 +343,6 @@ def _look_up(env: _Env, var: Atom) -> int | Literal:
     if isinstance(var, Literal):
         return var
     return env[var]
-
-
-def _typed(var: Atom, atom: int | Literal) -> Atom:
-    """The operand as `describe` should see it: a literal that was handed into a call is a literal inside, too."""
-    return atom if isinstance(atom, Literal) else var
 
 
 _WRAPPED = re.compile(r"(\w+)\(([^()]*)\)")

@@ -157,11 +157,10 @@ OFFLOAD = _by_field(
 """By field of `OffloadConfig`."""
 
 
-def _joined(config: config_values.PsConfig) -> bool:
-    return SESSION.servers is not None
-
-
-_SERVERS: Condition = (_joined, "enable_ps=True before init(), in a job with parameter servers")
+_SERVERS: Condition = (
+    lambda _: SESSION.servers is not None,
+    "enable_ps=True before init(), in a job with parameter servers",
+)
 _KEYS = _nothing("connections are encrypted by the keys that `sporax ps keys` makes")
 
 PS = _by_field(

@@ -244,10 +244,11 @@ class CellFlags:
 
 
 class SteppedAttribute:
-    """An attribute to which compiled steps assign Tensors, as in ``self.last = x``.
+    """An attribute to which compiled steps assign Tensors, as in ``self.last = x`` and ``self.state = (h, c)``.
 
     A Tensor of a step has no value after it. So what is assigned goes to a variable, as a value of a Parameter does, one for each
-    shape and dtype, and whoever reads the attribute gets a Tensor with the values that the variable has then.
+    shape and dtype, and whoever reads the attribute gets a Tensor with the values that the variable has then. In a tuple every
+    Tensor has a variable. Lists and dicts, which steps may change later, are after a step what they were before.
 
     Args:
         value: what the attribute is while no Tensor has been assigned; `UNSET` for nothing.
@@ -257,82 +258,105 @@ class SteppedAttribute:
 
     def __init__(self, value: object) -> None:
         self.value = value
-        self._variable: Parameter | None = None
         self._variables: dict[Hashable, Parameter] = {}
         self._decides = False  # whether a step has read it before it assigned it
-        if isinstance(value, Tensor):
-            self._variable = self._variable_for(value.array, value.array)
+        self._form: Any = self._form_of(value, self._variable_for) if holds_tensor(value) else None
 
     @property
-    def variable(self) -> Parameter | None:
-        """Where the values are; None while the attribute is `value`. Compiled steps set it when they run."""
-        return self._variable
+    def form(self) -> Any:
+        """`value` with variables for its Tensors; None while there is no Tensor. Compiled steps set it when they run."""
+        return self._form
 
-    @variable.setter
-    def variable(self, variable: Parameter | None) -> None:
+    @form.setter
+    def form(self, form: Any) -> None:
         # Of two values in a row each decides, too.
-        if self._decides and (variable is None or variable is not self._variable):
+        if self._decides and (form is None or _decided_by(form) != _decided_by(self._form)):
             frames.touch()
-        self._variable = variable
+        self._form = form
 
     def fingerprint(self) -> Hashable:
-        """What steps depend on that read the attribute: which variable or value it is."""
-        return ByIdentity((self.value if self.variable is None else self.variable) if self._decides else self)
+        """What steps depend on that read the attribute: which variables or value it is."""
+        if not self._decides:
+            return ByIdentity(self)
+        return ByIdentity(self.value) if self.form is None else _decided_by(self.form)
 
     def set(self, value: object) -> None:
         """Assign, inside of a step or outside."""
-        for name in ("value", "variable"):
+        for name in ("value", "form"):
             frames.note_assignment(self, name)
-        if isinstance(value, Tensor) and (frames.compiling() or not isinstance(value.array, jax.core.Tracer)):
-            array = value.array if frames.compiling() else jnp.array(value.array, copy=True)
-            self.variable = self._variable_for(array, 0)
-            self.variable._replace(array)
+        if holds_tensor(value):
+            self.form = self._form_of(value, self._assigned)
         else:
-            self.value, self.variable = value, None
+            self.value, self.form = value, None
 
     def get(self) -> object:
-        """A Tensor with the present values, `value`, or `UNSET`."""
-        compiling = frames.compiling()
-        if compiling and not frames.has_assigned(self, "variable"):
+        """A Tensor with the present values, a container of such, `value`, or `UNSET`."""
+        if frames.compiling() and not frames.has_assigned(self, "form"):
             self._decides = True
-        if self.variable is None:
-            return self.value
-        # Outside of steps a copy, since the next step gives the buffer away.
-        array = self.variable.array
-        tensor = Tensor(array if compiling else jnp.array(array, copy=True))
-        tensor._part_of = _ReadFrom(self, array)
-        return tensor
+        return self.value if self.form is None else jax.tree.map(_read, self.form)
 
-    def __getitem__(self, index: Any) -> object:
-        return self.get()
+    def _form_of(self, value: Any, variable: Callable[[Hashable, jax.Array], Parameter]) -> Any:
+        numbers = itertools.count()
+        return jax.tree.map(
+            lambda leaf: variable(next(numbers), leaf.array) if _is_tensor(leaf) else leaf, value, is_leaf=_is_tensor
+        )
 
-    def _put(self, index: Any, value: Tensor, is_view: bool) -> None:
-        """Take a Tensor that was read from here and then written to in part, as a `Tensor` takes a part of itself."""
-        self.set(value)
+    def _assigned(self, place: Hashable, array: jax.Array) -> Parameter:
+        variable = self._variable_for(place, array, 0)
+        variable._replace(array if frames.compiling() else jnp.array(array, copy=True))
+        return variable
 
-    def _variable_for(self, array: jax.Array, first: jax.Array | float) -> Parameter:
-        """The variable for arrays of this shape and dtype, made with `first` as its value where there is none."""
-        key = (array.shape, array.dtype)
+    def _variable_for(self, place: Hashable, array: jax.Array, first: float | None = None) -> Parameter:
+        """The variable for arrays of this shape and dtype at a place; a new one has their value, or `first`."""
+        key = (place, array.shape, array.dtype)
         if key not in self._variables:
             with jax.ensure_compile_time_eval():
-                value = Tensor(jnp.full(array.shape, first, array.dtype))
+                value = Tensor(jnp.full(array.shape, array if first is None else first, array.dtype))
             self._variables[key] = Parameter(value, requires_grad=False)
         return self._variables[key]
 
 
-class _ReadFrom(NamedTuple):
-    """The attribute that a Tensor was read from, and its values then: ``self.last[0] = 1`` writes to both."""
+def _is_tensor(leaf: object) -> bool:
+    return isinstance(leaf, Tensor)
 
-    attribute: SteppedAttribute
+
+def holds_tensor(value: object) -> bool:
+    """Whether a value is a Tensor, or a tuple with one, that a variable can hold."""
+    if not isinstance(value, Tensor | tuple):
+        return False
+    tensors = list(filter(_is_tensor, jax.tree.leaves(value, is_leaf=_is_tensor)))
+    # Outside of steps, arrays of eager gradients have no values either.
+    now = frames.compiling() or not any(isinstance(tensor.array, jax.core.Tracer) for tensor in tensors)
+    return bool(tensors) and now
+
+
+def _decided_by(form: Any) -> Hashable:
+    leaves, tree = jax.tree.flatten(form, is_leaf=_is_tensor)
+    return tree, tuple(ByIdentity(leaf) if _is_tensor(leaf) else leaf for leaf in leaves)
+
+
+def _read(leaf: Any) -> Any:
+    if not isinstance(leaf, Parameter):
+        return leaf
+    # Outside of steps a copy, since the next step gives the buffer away.
+    array = leaf.array
+    tensor = Tensor(array if frames.compiling() else jnp.array(array, copy=True))
+    tensor._part_of = _ReadFrom(leaf, array)
+    return tensor
+
+
+class _ReadFrom(NamedTuple):
+    """The variable that a Tensor was read from, and its values then: ``self.last[0] = 1`` writes to both."""
+
+    variable: Parameter
     array: jax.Array
     index: Any = ...
 
-    def parent(self) -> tuple[SteppedAttribute | None, bool]:
-        """The attribute, or None if something else has been assigned to it since; see `Tensor`'s own parts."""
-        variable = self.attribute.variable
+    def parent(self) -> tuple[Parameter | None, bool]:
+        """The variable, or None if something else has been assigned to it since; see `Tensor`'s own parts."""
         # Compiled code writes to what has no name, and was read just now; its first trace reads other arrays each time.
-        is_present = frames.compiling() or (variable is not None and variable.array is self.array)
-        return (self.attribute if is_present else None), False
+        is_present = frames.compiling() or self.variable.array is self.array
+        return (self.variable if is_present else None), False
 
 
 Hook = Callable[..., Any]

@@ -35,7 +35,7 @@ from sporax.mindspore.common.sharded_part import is_inside_eager_code, run_part
 from sporax.mindspore.common.symbol import check_described, with_sizes_that_fit
 from sporax.mindspore.context._strategy_files.layouts import layouts_of_stage
 from sporax.mindspore.nn import _deferred_settings
-from sporax.mindspore.nn._flags import CellFlags, CellHooks, SteppedAttribute, run_hooked
+from sporax.mindspore.nn._flags import CellFlags, CellHooks, SteppedAttribute, holds_tensor, run_hooked
 from sporax.mindspore.nn._marks import PlacementMarks
 from sporax.mindspore.nn._state_dict import StateDict
 from sporax.mindspore.ops import _core
@@ -100,6 +100,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         put(self, "_params", {})
         put(self, "_buffers", {})
         put(self, "_stepped", {})
+        put(self, "_is_of_step", frames.compiling())  # made while a step is traced, it does not outlive the trace
+        put(self, "_is_of_step", frames.compiling())  # made while a step is traced, it does not outlive the trace
         put(self, "_flags", {})
         put(self, "_param_prefix", "")
         put(self, "_auto_prefix", auto_prefix)
@@ -382,15 +384,13 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
     def _set_other(self, name: str, value: Any) -> None:
         registry = self._cells if name in self._cells else self._params if name in self._params else None
         if registry is not None:
-            if value is not None:
-                kind = "Cell" if registry is self._cells else "Parameter"
-                raise For(type(self).__name__).type_error(
-                    f"attribute '{name}' is a {kind}; it can be replaced by another or by None", type(value).__name__
-                )
+            what = f"attribute '{name}' is a {'Cell' if registry is self._cells else 'Parameter'}"
+            refusal = f"{what}; it can be replaced by another or by None"
+            For(type(self).__name__).refuse_type(value is not None, refusal, type(value).__name__)
             registry[name] = None
             frames.touch()
-        if isinstance(value, Tensor) and frames.compiling():
-            self._set_by_step(name)
+        if frames.compiling() and not self._is_of_step:
+            self._set_in_step(name, value)
         # Primitives are called after their attribute in strategy files.
         if isinstance(value, Primitive) and not value.instance_name:
             value.set_prim_instance_name(name)
@@ -406,6 +406,12 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         else:
             self._plain.pop(name, None)
         object.__setattr__(self, name, value)
+
+    def _set_in_step(self, name: str, value: object) -> None:
+        if holds_tensor(value):
+            self._set_by_step(name)
+        elif isinstance(value, list | dict) and name in self.__dict__ and jax.tree.leaves(value):
+            frames.note_assignment(self, name)  # its tensors end with the step
 
     def _set_by_step(self, name: str) -> None:
         """Have an attribute outlive the compiled steps that assign it.

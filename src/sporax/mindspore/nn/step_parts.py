@@ -112,23 +112,6 @@ class _MicroBatch(Cell):
         return tuple(value[i * size : (i + 1) * size] for value, size in zip(inputs, sizes, strict=True))
 
 
-class _BroadCastCell(Cell):
-    """Gives all ranks the values that Parameters have on rank 0.
-
-    Args:
-        params: the Parameters.
-    """
-
-    def __init__(self, params: Any) -> None:
-        super().__init__()
-        self.params = tuple(params)
-        self.broadcast = ops.Broadcast(0)
-
-    def construct(self) -> tuple[Tensor, ...]:
-        """The values, in the Parameters' dtypes."""
-        return tuple(self.broadcast((parameter,))[0] for parameter in self.params)
-
-
 class _TrainGradAccuStepCell(TrainOneStepCell):
     """One training step of a network that adds up micro batches: their gradients are averaged, or scaled by `sens`.
 

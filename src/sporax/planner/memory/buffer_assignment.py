@@ -170,7 +170,7 @@ def _best_fit(order: Sequence[int], moments: Sequence[tuple[int, int, int]], siz
         live.sort(key=bottoms.__getitem__)
         start = _smallest_gap([(bottoms[other], tops[other]) for other in live], sizes[number])
         begins[placed], ends[placed] = begin, end
-        bottoms[placed], tops[placed] = start, _aligned(start + sizes[number])
+        bottoms[placed], tops[placed] = start, -(-(start + sizes[number]) // ALIGNMENT) * ALIGNMENT
         offsets[number] = start
     return offsets
 
@@ -190,10 +190,6 @@ def _smallest_gap(buffers: Sequence[tuple[int, int]], size: int) -> int:
             start, least = ceiling, bottom - ceiling
         ceiling = max(ceiling, top)
     return ceiling if start < 0 else start
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _height(starts: Sequence[int], sizes: Sequence[int]) -> int:

@@ -229,7 +229,7 @@ class DryRunProgram:
     def lower(self, *args: Any) -> jax.stages.Lowered:
         """The program of all ranks, for arguments of these shapes."""
         # Arguments are one rank's arrays here, but a joint array has the same shape and dtype.
-        shapes = jax.tree.map(_shape, args)
+        shapes = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), args)
         lowered: jax.stages.Lowered = self.everyone.lower(*shapes)
         return lowered
 
@@ -310,7 +310,3 @@ class _Timed:
         results = jax.block_until_ready(self._program(*args))
         self._step.run_seconds.append(time.perf_counter() - started)
         return results
-
-
-def _shape(array: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(array.shape, array.dtype)

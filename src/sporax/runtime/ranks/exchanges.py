@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -188,7 +187,8 @@ def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         return lax.complex(from_root(axis, array.real, root), from_root(axis, array.imag, root))
     # Bits are sent as unsigned integers: adding zeros to them changes nothing, also for NaN and -0.
-    bits = array.astype(jnp.uint8) if array.dtype == jnp.bool_ else lax.bitcast_convert_type(array, _bits(array.dtype))
+    bits_of = _UNSIGNED[array.dtype.itemsize]
+    bits = array.astype(bits_of) if array.dtype == jnp.bool_ else lax.bitcast_convert_type(array, bits_of)
     # One program of several ranks gets its position: `lax.axis_index`, which takes nothing, could be computed before it runs.
     if world.num_ranks_here() > 1:
         bits = jnp.where(swap(axis, jnp.arange(axis.count))[0] == root, bits, 0)
@@ -196,10 +196,6 @@ def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:
         bits = jnp.zeros_like(bits)
     total = reduce(axis, bits, "sum")
     return total.astype(jnp.bool_) if array.dtype == jnp.bool_ else lax.bitcast_convert_type(total, array.dtype)
-
-
-def _bits(dtype: Any) -> Any:
-    return _UNSIGNED[jnp.dtype(dtype).itemsize]
 
 
 class ReverseModeNeeded(Exception):  # noqa: N818 - nothing is wrong

@@ -126,7 +126,9 @@ class Changes:
         entry, found = self.equations[number], dict[Var, int]()
         same_line = self.lines[place_of(entry.eqn)] if entry.is_backward else []
         for other in (number, *(other for other in same_line if not self.equations[other].is_backward)):
-            for var in sorted(self.equations[other].operands, key=_size, reverse=True):
+            for var in sorted(
+                self.equations[other].operands, key=lambda var: int(getattr(var.aval, "size", 0)), reverse=True
+            ):
                 found.setdefault(var, other)
                 self._follow_back(var, found)
             for var in self.equations[other].eqn.outvars:
@@ -247,7 +249,10 @@ class Changes:
 
     def _partner(self, place: int, old: PartitionSpec) -> int | None:
         """The result that takes an argument's place at the next step: of equal type, sharding and path."""
-        aval, path = self.program.jaxpr.in_avals[place], _path(self.program.arguments[place])
+        aval = self.program.jaxpr.in_avals[place]
+        path = "".join(
+            self.program.arguments[place].partition("[")[1:]
+        )  # inside of the argument: "['w']" of params['w']
         for number, (name, other) in enumerate(zip(self.program.results, self.program.jaxpr.out_avals, strict=True)):
             is_equal = (other.shape, other.dtype) == (aval.shape, aval.dtype) and name.endswith(path)
             if (
@@ -353,12 +358,3 @@ def _names(entry: Any) -> tuple[str, ...]:
     if entry is None or entry is _FREE:
         return ()
     return (entry,) if isinstance(entry, str) else tuple(entry)
-
-
-def _path(name: str) -> str:
-    """The path inside of an argument: ``"['w']"`` of ``params['w']``."""
-    return name[name.find("[") :] if "[" in name else ""
-
-
-def _size(var: Var) -> int:
-    return int(getattr(var.aval, "size", 0))

@@ -112,7 +112,6 @@ class Frame:
         checks: what ran inside has conditions under which the program fails.
         trains: what ran inside computes gradients of variables.
         constants: traced arrays whose values can be computed now (`sporax.runtime.state.trace_constants`), by identity.
-        texts: of the outermost frame: what stands in texts for values that are not known yet, and how each is written.
         calls, requests: calls by Cell, and what gradients want of them (`sporax.mindspore.common.one_forward`).
         writes: how often variables were written.
         assigned: attributes that a compiled program assigns: their owner, name, and value before.
@@ -132,7 +131,6 @@ class Frame:
     checks: bool = False
     trains: bool = False
     constants: dict[ByIdentity, Any] = field(default_factory=dict)
-    texts: dict[str, tuple[Any, Callable[..., str]]] = field(default_factory=dict)
     calls: dict[int, list[Any]] = field(default_factory=dict)
     requests: dict[Any, Any] = field(default_factory=dict)
     writes: int = 0
@@ -153,13 +151,17 @@ class Frame:
         # A program may be traced more than once; what it assigns is assigned when it runs.
         # What holds traced arrays means nothing after the trace.
         after = [(owner, name, getattr(owner, name)) for (_, name), (owner, _) in self.assigned.items()]
-        self.effects = tuple(entry for entry in after if not any(map(_is_traced, jax.tree.leaves(entry[2]))))
+        self.effects = tuple(
+            entry for entry in after if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(entry[2]))
+        )
         for (_, name), (owner, before) in self.assigned.items():
             setattr(owner, name, before)
         for value, before in itertools.chain(*self.copies.values()):
             value.clear()
             _COPIES[type(value)](value, before)
-        if self.parent is not None:
+        if self.parent is None:
+            SESSION.tracing.texts.clear()
+        else:
             # What a transformation inside depends on, the program around it depends on, too.
             self.parent.guards.update(self.guards)
             self.parent.communicates |= self.communicates
@@ -187,10 +189,6 @@ class Frame:
     def updates(self) -> dict[Any, jax.Array]:
         """What was written, with the last value of each."""
         return {variable: self.values[variable] for variable in self.written}
-
-
-def _is_traced(leaf: object) -> bool:
-    return isinstance(leaf, jax.core.Tracer)
 
 
 class DiscoveryFrame(Frame):

@@ -28,9 +28,6 @@ from sporax.base.identity import ByIdentity
 from sporax.runtime.session import SESSION
 from sporax.runtime.state import frames
 
-Written = tuple[Any, Callable[[Any], str]]
-"""A tensor, and how its text is made once its value is known."""
-
 ENDED = (
     "a tensor was kept, in a variable, an attribute or a list, from inside of a gradient, a map, a loop or a compiled step that "
     "has ended, and has no value outside of it. Return it (see 'has_aux' of value_and_grad), or keep it in a Parameter"
@@ -125,29 +122,21 @@ def derive(array: Any, inputs: Iterable[Any], make: Callable[..., Any]) -> None:
 _LATER = re.compile(r"(Tensor\([^()]*<traced \d+>\))")
 
 
-def text_later(begin: str, *written: *Written) -> str:
+def text_later(begin: str, tensor: Any, write: Callable[..., str]) -> str:
     """What stands in a text for a tensor whose value is not known while the step is being compiled.
 
     Args:
         begin: how it begins, in the form of a Tensor.
+        write: makes the text of the tensor, once its value is known.
     """
-    texts = _texts()
-    text = f"{begin}, value=<traced {len(texts)}>)"
-    texts[text] = written
+    text = f"{begin}, value=<traced {len(SESSION.tracing.texts)}>)"
+    SESSION.tracing.texts[text] = tensor, write
     return text
 
 
-def parts_of_text(text: str) -> list[str | Written]:
+def parts_of_text(text: str) -> list[str | tuple[Any, Callable[..., str]]]:
     """A text in parts: strings, and a tensor with how it is written, where `text_later` stands for one."""
-    texts = _texts()
-    return [texts.get(part, part) for part in _LATER.split(text)]
-
-
-def _texts() -> dict[str, Written]:
-    frame = frames.current_frame()
-    while frame is not None and frame.parent is not None:
-        frame = frame.parent
-    return {} if frame is None else frame.texts
+    return [SESSION.tracing.texts.get(part, part) for part in _LATER.split(text)]
 
 
 def fail_when(

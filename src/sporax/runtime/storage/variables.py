@@ -22,7 +22,7 @@ one form at a time, as in `sporax.runtime.ranks.joint_arrays`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
@@ -154,7 +154,7 @@ class StackedVariables:
             return None
         stack: Stack = rows[0].stack
         # Comparing tuples by identity is much quicker than their elements, and the usual case.
-        same = stack.variables is self.variables or all(map(_is, stack.variables, self.variables))
+        same = stack.variables is self.variables or all(map(is_, stack.variables, self.variables))
         if len(stack.variables) != len(rows) or not same:
             return None
         return stack if all(row.stack is stack for row in rows) else None
@@ -164,10 +164,6 @@ class StackedVariables:
         assert self.stack is not None  # they were taken for the step that ended
         # Rows follow by themselves: each one looks into the stack when it is read.
         self.stack.array = array
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other
 
 
 @dataclass(frozen=True, slots=True)

@@ -403,10 +403,6 @@ def _city_values(where: str, folder: Path, part: str, quality: str, task: str, d
     return folder, parts, f"gt{quality.title()}", _CITY_TASKS[task], decoded
 
 
-def _stem(path: Path) -> str:
-    return path.name[: -len("_leftImg8bit.png")]
-
-
 def _polygons(content: bytes, path: Path) -> Array:
     with reading("CityscapesDataset", path):
         # MindSpore gives the text in the form of its JSON library: sorted keys, no spaces.
@@ -446,9 +442,7 @@ class CityscapesDataset(
         ]
         targets = [
             # Annotations have the same folders and stems as the images.
-            existing(
-                where, folder / kind / path.parent.parent.name / path.parent.name / f"{_stem(path)}_{kind}_{ending}"
-            )
+            existing(where, folder.joinpath(kind, *path.parts[-3:-1], f"{path.name[:-16]}_{kind}_{ending}"))
             for path in paths
         ]
         # Polygons are text, the other tasks images.

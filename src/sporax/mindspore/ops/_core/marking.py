@@ -242,7 +242,9 @@ def between_marks(
 
 def _marks_on(primitive: Primitive | None) -> dict[str, Any]:
     """The user's marks on the operator itself, completed by those of the surrounding code."""
-    marks = {name: _comparable(value) for name, value in primitive.attrs.items()} if primitive is not None else {}
+    attributes = {} if primitive is None else primitive.attrs
+    # A list as text, so that the plan can name it where a tuple is expected.
+    marks = {name: str(value) if isinstance(value, list) else value for name, value in attributes.items()}
     if _surroundings.following:
         marks["follow"] = True
     if _surroundings.fixed:
@@ -321,11 +323,6 @@ def _attributes(marks: dict[str, Any]) -> tuple[tuple[str, Hashable], ...]:
     plain = {name: value for name, value in frozen.items() if isinstance(value, str | int | float | bool | tuple)}
     hashable = {name: value for name, value in plain.items() if not name.endswith("_strategy") and _hashable(value)}
     return tuple(sorted(hashable.items()))
-
-
-def _comparable(value: Any) -> Any:
-    """A mark of the user; a list as text, so that the plan can name it where a tuple is expected."""
-    return str(value) if isinstance(value, list) else value
 
 
 def _hashable(value: Any) -> bool:

@@ -60,7 +60,9 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
         raise
     except TypeError as error:
         # JAX's first line names both types; further ones are about pytrees.
-        raise SporaxTypeError(f"For 'cond', both functions must return the same types: {_first_line(error)}") from None
+        raise SporaxTypeError(
+            f"For 'cond', both functions must return the same types: {str(error).splitlines()[0]}"
+        ) from None
     frames.commit(dict(zip(written, after, strict=True)))
     return result
 
@@ -126,7 +128,8 @@ def scan(
     rows = None if xs is None else _tensors(xs)
     rounds = _rounds(rows, length)
     start = _tensors(init)
-    if not _compiling():
+    # JAX says whether operators are traced into a program by what its operations give: a constant is a tracer while tracing.
+    if not isinstance(jnp.zeros((), np.int32), jax.core.Tracer):
         return _scanned_now(loop_func, start, rows, rounds)
     written = _writes(lambda: loop_func(start, _row(rows, 0)))
 
@@ -165,12 +168,6 @@ def fori_loop(lower: Any, upper: Any, loop_func: Callable[[Any, Any], Any], init
     # int64, so that the index keeps its dtype when one is added.
     start = (_tensors(lower).astype(np.int64), _tensors(init_val))
     return while_loop(lambda carry: carry[0] < upper, lambda carry: (carry[0] + 1, loop_func(*carry)), start)[1]
-
-
-def _compiling() -> bool:
-    """Whether operators are traced into a program here, rather than run."""
-    # JAX says it by what its operations give: a constant is a tracer while tracing.
-    return isinstance(jnp.zeros((), np.int32), jax.core.Tracer)
 
 
 def _truth(value: Any) -> bool | None:
@@ -272,10 +269,6 @@ def _scanned_now(loop_func: Callable[[Any, Any], Any], carry: Any, rows: Any, ro
 def _check_functions(name: str, **functions: object) -> None:
     for what, function in functions.items():
         For(name).refuse_type(not callable(function), f"'{what}' must be a function", type(function).__name__)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n")[0]
 
 
 def _scan_elements(

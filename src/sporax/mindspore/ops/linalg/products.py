@@ -185,10 +185,6 @@ def _fused(
     return jnp.asarray(beta, input.dtype) * input + jnp.asarray(alpha, input.dtype) * product(left, right)
 
 
-def _batches_summed(left: Array, right: Array) -> Array:
-    return jnp.sum(jnp.matmul(left, right), 0)
-
-
 @operator(function="addmm", method="addmm", mint="addmm")
 def addmm(input: Array, mat1: Array, mat2: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
     """``beta * input + alpha * (mat1 @ mat2)``."""
@@ -213,7 +209,9 @@ other_form(addr, None, "x vec1 vec2 beta alpha", method="addr")
 @operator(function="addbmm", method="addbmm", mint="addbmm")
 def addbmm(input: Array, batch1: Array, batch2: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
     """``beta * input + alpha * sum of batch1[i] @ batch2[i]``."""
-    return _fused("addbmm", _batches_summed, (3, 3), input, batch1, batch2, beta, alpha)
+    return _fused(
+        "addbmm", lambda left, right: jnp.matmul(left, right).sum(0), (3, 3), input, batch1, batch2, beta, alpha
+    )
 
 
 @operator(function="baddbmm", method="baddbmm", mint="baddbmm")
