@@ -616,6 +616,20 @@ def test_of_several_errors_that_of_python_is_raised(checked):
     assert len(ms.recompilations(compiled)) == 1
 
 
+def test_an_error_that_leaves_a_gradient_has_words():
+    def checked(x):
+        if x > 3:
+            raise ValueError(f"a {x}")
+        else:  # noqa: RET506  # both ways raise
+            raise TypeError(f"b {x}")
+
+    def step(x):
+        return ms.grad(checked)(x)
+
+    with pytest.raises(ValueError, match="a.*traced"):
+        ms.jit(step)(Tensor(4.0))
+
+
 def test_the_first_error_of_a_loop_is_raised():
     @ms.jit
     def checked(x):

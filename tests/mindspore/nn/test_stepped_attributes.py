@@ -268,7 +268,7 @@ class Named(nn.Cell):
     def construct(self, x, deep=True):
         before = x if self.found is None else self.found[1]["x"]
         rows = 1 if self.found is None else self.found[0]
-        self.found = rows, {"x": x, "rest": [x * 2, None] if deep else []}
+        self.found = rows, {"x": x, "rest": [x * 2, None] if deep else [], "pad": np.ones(2)}
         return before
 
 

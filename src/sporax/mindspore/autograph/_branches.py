@@ -235,7 +235,7 @@ def _checked(
             found: BaseException = first(*values[: len(arrays)]) if holds else second(*values[len(arrays) :])
             return found
 
-        setattr(one.raised, RAISED, RaisedWords([flag, *arrays, *others], error))
+        setattr(one.raised, RAISED, RaisedWords([flag, *arrays, *others], error, id(frames.current_frame())))
         raise one.raised
     ended, way, condition = (one, two, flag) if one.raised is not None else (two, one, jnp.logical_not(flag))
     assert ended.raised is not None

@@ -83,10 +83,12 @@ class RaisedWords(NamedTuple):
     Attributes:
         arrays: of the trace that ends with the error.
         error: the error for their values.
+        frame: the identity of that trace's frame.
     """
 
     arrays: list[jax.Array]
     error: Callable[..., BaseException]
+    frame: int
 
 
 def end(error: Exception) -> bool:
@@ -98,7 +100,8 @@ def end(error: Exception) -> bool:
     if isinstance(error, UnboundLocalError):
         _start_as_global(error)
     words: RaisedWords | None = getattr(error, RAISED, None)
-    if words is None or not words.arrays:
+    # Arrays of a gradient that has ended have no values here.
+    if words is None or not words.arrays or words.frame != id(frames.current_frame()):
         return False
     trace_constants.fail_when(jnp.array(True), words.error, words.arrays)
     return True

@@ -279,7 +279,7 @@ def raised(error: object) -> Any:
                 raised_error.args = tuple(_single(part, values) for part in described)
             return raised_error
 
-        setattr(error, RAISED, RaisedWords(arrays, filled))
+        setattr(error, RAISED, RaisedWords(arrays, filled, id(frames.current_frame())))
     return error
 
 

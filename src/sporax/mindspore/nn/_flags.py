@@ -290,7 +290,7 @@ class SteppedAttribute:
             self.value, self.form = value, None
 
     def get(self) -> object:
-        """A Tensor with the present values, a container of such, `value`, or `UNSET`."""
+        """A Tensor with the present values, a tuple with such, `value`, or `UNSET`."""
         if frames.compiling() and not frames.has_assigned(self, "form"):
             self._decides = True
         return self.value if self.form is None else jax.tree.map(_read, self.form)
@@ -321,18 +321,19 @@ def _is_tensor(leaf: object) -> bool:
 
 
 def holds_tensor(value: object) -> bool:
-    """Whether a value is a Tensor, or a tuple with one, that a variable can hold."""
+    """Whether a value is a Tensor, or a tuple with some, that variables can hold: no Parameters, which are variables."""
     if not isinstance(value, Tensor | tuple):
         return False
     tensors = list(filter(_is_tensor, jax.tree.leaves(value, is_leaf=_is_tensor)))
     # Outside of steps, arrays of eager gradients have no values either.
-    now = frames.compiling() or not any(isinstance(tensor.array, jax.core.Tracer) for tensor in tensors)
-    return bool(tensors) and now
+    has_values = frames.compiling() or not any(isinstance(tensor.array, jax.core.Tracer) for tensor in tensors)
+    return bool(tensors) and has_values and not any(isinstance(tensor, Parameter) for tensor in tensors)
 
 
 def _decided_by(form: Any) -> Hashable:
     leaves, tree = jax.tree.flatten(form, is_leaf=_is_tensor)
-    return tree, tuple(ByIdentity(leaf) if _is_tensor(leaf) else leaf for leaf in leaves)
+    # Arrays of numpy cannot be compared as a whole either.
+    return tree, tuple(ByIdentity(leaf) if hasattr(leaf, "__array__") else leaf for leaf in leaves)
 
 
 def _read(leaf: Any) -> Any:

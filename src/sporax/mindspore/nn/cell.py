@@ -101,7 +101,6 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         put(self, "_buffers", {})
         put(self, "_stepped", {})
         put(self, "_is_of_step", frames.compiling())  # made while a step is traced, it does not outlive the trace
-        put(self, "_is_of_step", frames.compiling())  # made while a step is traced, it does not outlive the trace
         put(self, "_flags", {})
         put(self, "_param_prefix", "")
         put(self, "_auto_prefix", auto_prefix)

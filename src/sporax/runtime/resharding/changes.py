@@ -127,7 +127,7 @@ class Changes:
         same_line = self.lines[place_of(entry.eqn)] if entry.is_backward else []
         for other in (number, *(other for other in same_line if not self.equations[other].is_backward)):
             for var in sorted(
-                self.equations[other].operands, key=lambda var: int(getattr(var.aval, "size", 0)), reverse=True
+                self.equations[other].operands, key=lambda var: getattr(var.aval, "size", 0), reverse=True
             ):
                 found.setdefault(var, other)
                 self._follow_back(var, found)
@@ -250,9 +250,8 @@ class Changes:
     def _partner(self, place: int, old: PartitionSpec) -> int | None:
         """The result that takes an argument's place at the next step: of equal type, sharding and path."""
         aval = self.program.jaxpr.in_avals[place]
-        path = "".join(
-            self.program.arguments[place].partition("[")[1:]
-        )  # inside of the argument: "['w']" of params['w']
+        # Inside of the argument: "['w']" of params['w'].
+        path = "".join(self.program.arguments[place].partition("[")[1:])
         for number, (name, other) in enumerate(zip(self.program.results, self.program.jaxpr.out_avals, strict=True)):
             is_equal = (other.shape, other.dtype) == (aval.shape, aval.dtype) and name.endswith(path)
             if (
