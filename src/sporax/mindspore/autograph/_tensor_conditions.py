@@ -72,7 +72,6 @@ def _requesting_frame() -> FrameType | None:
 
 _UNBOUND = re.compile(r"local variable '(\w+)'")
 
-
 RAISED = "raised_by_rewritten_code"
 """Attribute of errors that a user's `raise` raised: their `RaisedWords`."""
 

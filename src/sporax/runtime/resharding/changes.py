@@ -126,9 +126,7 @@ class Changes:
         entry, found = self.equations[number], dict[Var, int]()
         same_line = self.lines[place_of(entry.eqn)] if entry.is_backward else []
         for other in (number, *(other for other in same_line if not self.equations[other].is_backward)):
-            for var in sorted(
-                self.equations[other].operands, key=lambda var: getattr(var.aval, "size", 0), reverse=True
-            ):
+            for var in sorted(self.equations[other].operands, key=lambda var: -getattr(var.aval, "size", 0)):
                 found.setdefault(var, other)
                 self._follow_back(var, found)
             for var in self.equations[other].eqn.outvars:
