@@ -243,7 +243,8 @@ CORNERS = [[0, 0], [3, 0], [3, 2], [0, 2]]
         (vision.RandomColorAdjust(), 82926, 12012),
         (vision.RandomAffine((20, 20)), 74769, 10857),
         (vision.RandomAffine((0, 0), shear=(10, 10), resample=vision.Inter.BILINEAR), 81338, 11920),
-        (vision.Perspective(CORNERS, [[1, 0], [3, 0], [3, 2], [0, 1]]), 86902, 13064),
+        # No pixel comes from the border, where the processor's rounding decides whether it is inside.
+        (vision.Perspective(CORNERS, [[0, -1], [3, 0], [4, 4], [-1, 3]]), 81473, 7779),
         (vision.CenterCrop((4, 5)), 95206, 14070),
         (vision.ResizedCrop(0, 1, 2, 3, (1, 2)), 2905, 268),
     ],
