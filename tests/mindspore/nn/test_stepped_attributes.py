@@ -10,6 +10,7 @@ import pytest
 
 import sporax.mindspore as ms
 from sporax.mindspore import Tensor, nn, ops
+from sporax.runtime.state import frames
 
 MODES = [ms.GRAPH_MODE, ms.PYNATIVE_MODE]
 
@@ -294,10 +295,27 @@ class Scratch(nn.Cell):
         return sum(self.features) * self.named["x"]
 
 
-def test_lists_and_dicts_end_with_the_step():
+class History(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.history = []
+
+    def construct(self, x):
+        self.history.append(x * 2)
+        return self.history[-1]
+
+
+def test_lists_and_dicts_end_with_the_step_and_a_warning_says_so():
     ms.set_context(mode=ms.GRAPH_MODE)
+    frames._warn_of_loss.cache_clear()
     net = Scratch()
-    assert [float(net(full(value))[0, 0]) for value in (1, 2, 3)] == [5, 20, 45]
+    with pytest.warns(UserWarning, match="For 'Scratch', the (list 'features'|dict 'named') gets tensors") as warned:
+        assert [float(net(full(value))[0, 0]) for value in (1, 2, 3)] == [5, 20, 45]
+    assert len(warned) == 2
+    history = History()
+    with pytest.warns(UserWarning, match="For 'History', the list 'history' gets tensors in a compiled step"):
+        assert [float(history(full(value))[0, 0]) for value in (1, 2)] == [2, 4]
+    assert history.history == []
     assert net.features == []
     assert float(net.named["x"][0, 0]) == 1
     ms.set_context(mode=ms.PYNATIVE_MODE)

@@ -37,17 +37,14 @@ def apply_mark(arrays: Sequence[Array], mark: Mark | SavedMark | RowsMark) -> li
     return list(mark_p.bind(*arrays, mark=mark)) if arrays else []
 
 
-def _run(*arrays: Array, mark: Mark) -> list[Array]:
+def _run(*arrays: Any, mark: Mark) -> list[Any]:
+    """The arrays, or their shapes and dtypes, as they are."""
     return list(arrays)
-
-
-def _abstract(*avals: Any, mark: Mark) -> list[Any]:
-    return list(avals)
 
 
 # Called and not written as decorators, which have no types.
 mark_p.def_impl(_run)
-mark_p.def_abstract_eval(_abstract)
+mark_p.def_abstract_eval(_run)
 
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Array], *, mark: Mark) -> tuple[list[Array], list[Array]]:
@@ -117,17 +114,13 @@ def number_of_read(eqn: JaxprEqn) -> int | None:
     return int(eqn.params["number"]) if eqn.primitive is _read_p else None
 
 
-def _run_read(array: jax.Array, number: int) -> jax.Array:
+def _run_read(array: Any, number: int) -> Any:
     return array
-
-
-def _abstract_read(aval: Any, number: int) -> Any:
-    return aval
 
 
 # Called and not written as decorators, which have no types.
 _read_p.def_impl(_run_read)
-_read_p.def_abstract_eval(_abstract_read)
+_read_p.def_abstract_eval(_run_read)
 
 
 def with_arguments(

@@ -214,6 +214,10 @@ def branch(
         # The second way is often all that follows, with conditions of its own.
         number = next(SESSION.check_numbers)
         two = trace(second, scope, lambda: begin, in_round=in_round)
+        if two.raised is not None and one.program is not None and one.program.effects:
+            # The first way goes on, so its conditions come last.
+            number = next(SESSION.check_numbers)
+            one = trace(first, scope, lambda: begin, in_round=in_round)
     finally:
         # The second way, and the code after, start from the same values.
         scope.put(begin)

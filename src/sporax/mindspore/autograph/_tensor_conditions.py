@@ -1,6 +1,7 @@
 """A tensor meets a statement that needs its value: what is rewritten for it (see the package).
 
 Containers that are longer, or have more keys, if one way is taken than if the other is: what they have in common can be read.
+Errors with tensors in their words: the program in which they are raised ends there, and they are raised when it has run.
 """
 
 from __future__ import annotations

@@ -229,12 +229,9 @@ class Tensor:
         # Values that are known while a step is traced are printed as such.
         array = trace_constants.known(self.array) if isinstance(self.array, jax.core.Tracer) else self.array
         if array is None:
-            return self._text_later(repr)
+            return trace_constants.text_later(self, repr)
         gap = "\n" if self.ndim > 1 else " "
         return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value={gap}{_listing(array)})"
-
-    def _text_later(self, write: Callable[[object], str]) -> str:
-        return trace_constants.text_later(f"Tensor(shape={list(self.shape)}, dtype={self.dtype}", self, write)
 
     def __str__(self) -> str:
         values = trace_constants.known(self.array) if isinstance(self.array, jax.core.Tracer) else self.array
@@ -242,7 +239,7 @@ class Tensor:
             # Others, such as the translation of Python code, may want to know.
             for meet in _when_unknown:
                 meet("str")
-            return self._text_later(str)
+            return trace_constants.text_later(self, str)
         return str(_printable(values))
 
     def __format__(self, spec: str) -> str:

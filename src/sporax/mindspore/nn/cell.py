@@ -93,9 +93,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
     def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None) -> None:
         # Past `__setattr__`, which needs these attributes.
         put = object.__setattr__
-        put(
-            self, "_plain", {name: value for name, value in self.__dict__.items() if _is_plain(value)}
-        )  # set before this
+        set_before = {name: value for name, value in self.__dict__.items() if _is_plain(value)}
+        put(self, "_plain", set_before)
         put(self, "_cells", {})
         put(self, "_params", {})
         put(self, "_buffers", {})
@@ -407,18 +406,16 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags, StateDict):
         object.__setattr__(self, name, value)
 
     def _set_in_step(self, name: str, value: object) -> None:
-        if holds_tensor(value):
-            self._set_by_step(name)
-        elif isinstance(value, list | dict) and name in self.__dict__ and jax.tree.leaves(value):
-            frames.note_assignment(self, name)  # its tensors end with the step
-
-    def _set_by_step(self, name: str) -> None:
-        """Have an attribute outlive the compiled steps that assign it.
+        """Have an attribute outlive the compiled steps that assign Tensors to it; in lists and dicts these end with the step.
 
         Raises:
             Retrace: from now on it is seen who reads the attribute.
             SporaxTypeError: the class has an attribute of this name, which would hide it.
         """
+        if isinstance(value, list | dict) and name in self.__dict__ and jax.tree.leaves(value):
+            frames.note_assignment(self, name)
+        if not holds_tensor(value):
+            return
         if hasattr(type(self), name):
             raise SporaxTypeError(
                 f"For '{type(self).__name__}', attribute '{name}' of the class cannot take a Tensor inside a compiled step: its "

@@ -15,7 +15,9 @@ calls `touch`, whatever reads it during a trace calls `depend_on`; a compiled pr
 
 from __future__ import annotations
 
+import functools
 import itertools
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field
@@ -116,7 +118,7 @@ class Frame:
         writes: how often variables were written.
         assigned: attributes that a compiled program assigns: their owner, name, and value before.
         effects: likewise, with the value after, once the frame has been left.
-        copies: by Cell its lists, dicts and sets, and what was in them before.
+        copies: by Cell the names of its lists, dicts and sets, these, and what was in them before.
     """
 
     values: dict[Any, jax.Array] = field(default_factory=dict)
@@ -136,7 +138,7 @@ class Frame:
     writes: int = 0
     assigned: dict[tuple[int, str], tuple[object, object]] = field(default_factory=dict)
     effects: tuple[tuple[object, str, object], ...] = ()
-    copies: dict[ByIdentity, list[tuple[Any, Any]]] = field(default_factory=dict)
+    copies: dict[ByIdentity, list[tuple[str, Any, Any]]] = field(default_factory=dict)
 
     def __enter__(self) -> Frame:
         self.parent = SESSION.tracing.frame
@@ -151,12 +153,13 @@ class Frame:
         # A program may be traced more than once; what it assigns is assigned when it runs.
         # What holds traced arrays means nothing after the trace.
         after = [(owner, name, getattr(owner, name)) for (_, name), (owner, _) in self.assigned.items()]
-        self.effects = tuple(
-            entry for entry in after if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(entry[2]))
-        )
+        self.effects = tuple(entry for entry in after if not _holds_traced(entry[2]))
+        if kind is None:
+            changed = ((key.value, name, value) for key, entries in self.copies.items() for name, value, _ in entries)
+            _look_for_losses((*after, *changed))
         for (_, name), (owner, before) in self.assigned.items():
             setattr(owner, name, before)
-        for value, before in itertools.chain(*self.copies.values()):
+        for _, value, before in itertools.chain(*self.copies.values()):
             value.clear()
             _COPIES[type(value)](value, before)
         if self.parent is None:
@@ -189,6 +192,26 @@ class Frame:
     def updates(self) -> dict[Any, jax.Array]:
         """What was written, with the last value of each."""
         return {variable: self.values[variable] for variable in self.written}
+
+
+def _holds_traced(value: object) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
+
+
+def _look_for_losses(attributes: Iterable[tuple[object, str, object]]) -> None:
+    """Warn of containers with tensors of the trace that ends, which are about to be what they were before it."""
+    for owner, name, value in attributes:
+        if type(value) in _COPIES and _holds_traced(value):
+            _warn_of_loss(type(owner).__name__, name, type(value).__name__)
+
+
+@functools.cache
+def _warn_of_loss(kind: str, name: str, container: str) -> None:
+    warnings.warn(
+        f"For '{kind}', the {container} '{name}' gets tensors in a compiled step, and has none of them after it. Assign a tuple "
+        "to have them in the next step; where only this step reads them, nothing is lost.",
+        stacklevel=2,
+    )
 
 
 class DiscoveryFrame(Frame):
@@ -329,7 +352,7 @@ def depend_on_cell(cell: Guard) -> None:
     depend_on(cell)
     program = _program_frame()
     if program is not None and (key := ByIdentity(cell)) not in program.copies:
-        program.copies[key] = [(value, value.copy()) for value in _containers_of(cell).values()]
+        program.copies[key] = [(name, value, value.copy()) for name, value in _containers_of(cell).items()]
 
 
 def _containers_of(cell: object) -> dict[str, Any]:

@@ -122,14 +122,14 @@ def derive(array: Any, inputs: Iterable[Any], make: Callable[..., Any]) -> None:
 _LATER = re.compile(r"(Tensor\([^()]*<traced \d+>\))")
 
 
-def text_later(begin: str, tensor: Any, write: Callable[..., str]) -> str:
+def text_later(tensor: Any, write: Callable[..., str]) -> str:
     """What stands in a text for a tensor whose value is not known while the step is being compiled.
 
     Args:
-        begin: how it begins, in the form of a Tensor.
         write: makes the text of the tensor, once its value is known.
     """
-    text = f"{begin}, value=<traced {len(SESSION.tracing.texts)}>)"
+    number = len(SESSION.tracing.texts)
+    text = f"Tensor(shape={list(tensor.shape)}, dtype={tensor.dtype}, value=<traced {number}>)"
     SESSION.tracing.texts[text] = tensor, write
     return text
 

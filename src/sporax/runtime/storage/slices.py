@@ -90,7 +90,7 @@ def held_slices(values: Mapping[str, Any], place: RankPlace, *, once: bool) -> I
     for number, (name, value) in enumerate(values.items()):
         # `parts` is there for tables in uneven slices, which are stored padded.
         parts = frames.slot(value, "parts")
-        array = parts.array if parts is not None else value if isinstance(value, jax.Array) else _array(value)
+        array = parts.array if parts is not None else value if isinstance(value, jax.Array | np.ndarray) else value.raw
         is_own = isinstance(array, jax.Array) and isinstance(array.sharding, SingleDeviceSharding)
         if not isinstance(array, jax.Array) or (is_own and array.is_fully_addressable):
             # Every rank has a copy for itself.
@@ -100,10 +100,6 @@ def held_slices(values: Mapping[str, Any], place: RankPlace, *, once: bool) -> I
                 yield Slice(name, tuple(array.shape), (0,) * array.ndim, np.asarray(own))
             continue
         yield from _shards(name, array, parts, place, once)
-
-
-def _array(value: Any) -> Any:
-    return value if isinstance(value, np.ndarray) else value.raw
 
 
 def _shards(name: str, array: jax.Array, parts: Any, place: RankPlace, once: bool) -> Iterator[Slice]:

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
-from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Primitive, Var
 from jax.interpreters import mlir
 
@@ -71,13 +70,9 @@ def _run(*operands: jax.Array, jaxpr: ClosedJaxpr, rule: Rule, count: int) -> li
     return list(rule(*operands))
 
 
-def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, rule: Rule, count: int) -> list[ShapedArray]:
-    return list(jaxpr.out_avals)
-
-
 # Called and not written as decorators, which have no types.
 row_update_p.def_impl(_run)
-row_update_p.def_abstract_eval(_abstract)
+row_update_p.def_abstract_eval(lambda *avals, jaxpr, rule, count: list(jaxpr.out_avals))
 
 
 mlir.register_lowering(row_update_p, mlir.lower_fun(_run, multiple_results=True))

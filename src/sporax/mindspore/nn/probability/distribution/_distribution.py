@@ -152,7 +152,7 @@ class Distribution(Cell):
         self.parameter_names: tuple[str, ...] = ()
         complete = all(value is not None for value in parameters.values())
         self._batch_shape = (
-            np.broadcast_shapes(*(np.shape(_plain(value)) for value in parameters.values())) if complete else None
+            np.broadcast_shapes(*(np.shape(value) for value in parameters.values())) if complete else None
         )
         # Python numbers alone count as a scalar batch.
         self._is_scalar_batch = all(value is None or isinstance(value, int | float) for value in parameters.values())
@@ -335,10 +335,6 @@ def parameter_type(parameters: Mapping[str, Any], hint: DType) -> DType:
     kind = next(iter(kinds.values()), hint)
     # MindSpore computes in float32 at most.
     return kind if kind in dtypes.float_type and kind != dtypes.float64 else dtypes.float32
-
-
-def _plain(value: Any) -> Any:
-    return value.array if isinstance(value, Tensor) else value
 
 
 def as_parameter(value: Any, kind: DType) -> Tensor:
